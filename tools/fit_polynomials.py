@@ -1,0 +1,232 @@
+"""Fit the polynomials of rushlight/loops/prelude.h and prelude_f64.h.
+
+    python tools/fit_polynomials.py [NAME ...]
+
+prints, for each fit, its coefficients from degree 0 up, as C literals, and the largest weighted error it leaves.
+The method: least squares on points of Chebyshev density (within a small factor of minimax), solved in 80-digit
+decimals so that conditioning never matters, one coefficient at a time from degree 0: each is rounded to the
+target format and the rest refitted around it, so the low coefficients' rounding is absorbed by the high ones.
+"""
+import struct
+import sys
+from decimal import Decimal as D, getcontext
+from functools import lru_cache
+
+getcontext().prec = 80
+EPS = D(10) ** -75
+
+
+def to_f32(x):
+    return D(struct.unpack("f", struct.pack("f", float(x)))[0])
+
+
+def to_f64(x):
+    return D(float(x))
+
+
+def literal(x, rounding):
+    if rounding is to_f64:
+        return repr(float(x))
+    for digits in range(6, 11):                     # the shortest decimal that reads back as the same float
+        s = f"{float(x):.{digits}g}"
+        if to_f32(D(s)) == x:
+            break
+    return s + ("" if "." in s or "e" in s else ".0") + "f"
+
+
+def series(first, step):
+    """Sum first + first*step(1) + ... until the terms no longer count."""
+    total, term, n = first, first, 1
+    while abs(term) > EPS * (abs(total) + EPS) and n < 3000:
+        term = term * step(n)
+        total += term
+        n += 1
+    return total
+
+
+def sin(x):
+    return series(x, lambda n: -x * x / ((2 * n) * (2 * n + 1)))
+
+
+def cos(x):
+    return series(D(1), lambda n: -x * x / ((2 * n - 1) * (2 * n)))
+
+
+def atan(x):
+    for _ in range(3):                              # halve the angle three times, then the series is short
+        x = x / (1 + (1 + x * x).sqrt())
+    total, power, n = D(0), x, 1
+    while abs(power) > EPS * abs(x) and power:
+        total += power / n if n % 4 == 1 else -power / n
+        power *= x * x
+        n += 2
+    return total * 8
+
+
+def asin(x):
+    return 2 * atan(x / (1 + (1 - x * x).sqrt()))
+
+
+PI = 4 * atan(D(1))
+LN2 = D(2).ln()
+
+
+def erf(x):
+    scale = 2 / PI.sqrt()
+    term, total, n = x, x, 0                        # all terms positive: exp(-x^2) times the confluent series
+    while term > EPS * total:
+        n += 1
+        term = term * 2 * x * x / (2 * n + 1)
+        total += term
+    return scale * total * (-x * x).exp()
+
+
+@lru_cache(None)
+def erfc(x):
+    if x < 3:
+        return 1 - erf(x)
+    tail, n = D(0), 700                             # continued fraction, from its far end
+    for k in range(n, 0, -1):
+        tail = D(k) / 2 / (x + tail)
+    return (-x * x).exp() / PI.sqrt() / (x + tail)
+
+
+@lru_cache(None)
+def bernoulli():
+    out = [D(1)]
+    for m in range(1, 61):
+        c, total = D(1), D(0)
+        for k in range(m):
+            total += c * out[k]
+            c = c * (m + 1 - k) / (k + 1)
+        out.append(-total / (m + 1))
+    return out
+
+
+def stirling(z):
+    """lgamma(z) - ((z - 1/2) ln z - z + ln(2 pi)/2)."""
+    return sum(bernoulli()[2 * k] / (2 * k * (2 * k - 1) * z ** (2 * k - 1)) for k in range(1, 30))
+
+
+@lru_cache(None)
+def lgamma(x):
+    shift, z = D(0), x
+    while z < 60:
+        shift += z.ln()
+        z += 1
+    return (z - D("0.5")) * z.ln() - z + (2 * PI).ln() / 2 + stirling(z) - shift
+
+
+def solve(a, b):
+    n = len(b)
+    for i in range(n):
+        p = max(range(i, n), key=lambda r: abs(a[r][i]))
+        a[i], a[p], b[i], b[p] = a[p], a[i], b[p], b[i]
+        for r in range(i + 1, n):
+            m = a[r][i] / a[i][i]
+            for c in range(i, n):
+                a[r][c] -= m * a[i][c]
+            b[r] -= m * b[i]
+    for i in reversed(range(n)):
+        b[i] = (b[i] - sum(a[i][c] * b[c] for c in range(i + 1, n))) / a[i][i]
+    return b
+
+
+def fit(f, lo, hi, degree, rounding, weight=lambda t: 1):
+    """Coefficients of p with weight(t) * (p(t) - f(t)) small over [lo, hi], and the largest such error."""
+    lo, hi = D(lo), D(hi)
+    count = 3 * degree + 12
+    nodes = [(lo + hi) / 2 + (hi - lo) / 2 * cos(PI * (2 * i + 1) / (2 * count)) for i in range(count)]
+    nodes = [t if abs(t) > D(10) ** -30 else D(10) ** -12 for t in nodes]
+    w = [D(weight(t)) for t in nodes]
+    rest = [f(t) for t in nodes]
+    values = list(rest)
+    powers = [[t ** k for k in range(degree + 1)] for t in nodes]
+    chosen = []
+    while len(chosen) <= degree:
+        first = len(chosen)
+        rows = [[w[i] * powers[i][k] for k in range(first, degree + 1)] for i in range(count)]
+        size = degree + 1 - first
+        normal = [[sum(r[a] * r[b] for r in rows) for b in range(size)] for a in range(size)]
+        right = [sum(rows[i][a] * w[i] * rest[i] for i in range(count)) for a in range(size)]
+        c = rounding(solve(normal, right)[0])
+        chosen.append(c)
+        rest = [rest[i] - c * powers[i][first] for i in range(count)]
+    worst = max(abs(w[i] * (sum(c * p for c, p in zip(chosen, powers[i])) - values[i])) for i in range(count))
+    return chosen, worst
+
+
+H = LN2 / 2 + D("0.0001")
+R2 = D(2).sqrt()
+
+
+def tail(f, terms):
+    """f minus the given leading terms, over the next power: what a polynomial after exact terms must follow."""
+    def g(t):
+        return (f(t) - sum(D(c) * t ** k for k, c in enumerate(terms))) / t ** len(terms)
+    return g
+
+
+def log1p_(t):
+    return (1 + t).ln()
+
+
+def sqrt_arg(f):
+    """f(s)/s as a function of t = s*s."""
+    return lambda t: f(t.sqrt()) / t.sqrt()
+
+
+def tanh(x):
+    e = (2 * x).exp()
+    return (e - 1) / (e + 1)
+
+
+def weight_tail(f, n):
+    return lambda t: abs(t ** n / f(t))
+
+
+FITS = {}
+
+
+def add(name, *args, **kw):
+    FITS[name] = (args, kw)
+
+
+# e^r = 1 + r + r^2 p(r)
+add("exp_f32", tail(D.exp, [1, 1]), -H, H, 4, to_f32, weight=lambda t: t * t)
+add("exp_f32b", tail(D.exp, [1, 1]), -H, H, 5, to_f32, weight=lambda t: t * t)
+# ln(1+f) = f - f^2/2 + f^3 p(f)
+add("log_f32", tail(log1p_, [0, 1, D("-0.5")]), 1 / R2 - 1, R2 - 1, 8, to_f32, weight=weight_tail(log1p_, 3))
+# erf a = a + a p(a^2) below 1; 1 - p(a - 2.5) from 1 to 4
+add("erf_f32_small", lambda t: erf(t.sqrt()) / t.sqrt() - 1, 0, 1, 6, to_f32)
+add("erf_f32_large", lambda t: erfc(t + D("2.5")), -1.5, 1.5, 12, to_f32)
+add("erf_f32_large13", lambda t: erfc(t + D("2.5")), -1.5, 1.5, 13, to_f32)
+# tanh x = x + x^3 p(x^2)
+add("tanh_f32", lambda t: (tanh(t.sqrt()) / t.sqrt() - 1) / t, 0, 0.4, 5, to_f32, weight=lambda t: t)
+# double kernels that serve float32: sin r = r p(r^2), cos r = p(r^2) for |r| <= pi/4
+add("sin_f32d", lambda t: sin(t.sqrt()) / t.sqrt(), 0, 0.62, 4, to_f64)
+add("cos_f32d", lambda t: cos(t.sqrt()), 0, 0.62, 4, to_f64)
+add("cos_f32d5", lambda t: cos(t.sqrt()), 0, 0.62, 5, to_f64)
+add("log2_f32d", lambda t: 2 * atanh_over(t.sqrt()) / LN2, 0, 0.0296, 6, to_f64)
+add("exp2_f32d", lambda t: (t * LN2).exp(), -0.5, 0.5, 7, to_f64)
+
+
+def atanh_over(s):
+    """atanh(s)/s."""
+    return ((1 + s) / (1 - s)).ln() / (2 * s)
+
+
+# erfc a = exp(-a^2) p(u), u = (a - 2)/(a + 2), for a from 0 to 10.1
+def scaled_erfc(u):
+    a = 2 * (1 + u) / (1 - u)
+    return erfc(a) * (a * a).exp()
+
+
+add("erfc_f32d", scaled_erfc, -1, 0.67, 12, to_f64, weight=lambda u: 1 / scaled_erfc(u))
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or FITS:
+        args, kw = FITS[name]
+        coefficients, worst = fit(*args, **kw)
+        print(f"{name}: error {float(worst):.2e}, 2^{float(worst.ln() / LN2):.1f}")
+        print("   ", ", ".join(literal(c, args[4]) for c in coefficients))
