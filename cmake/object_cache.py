@@ -39,6 +39,7 @@ def digest(command: list[str], source: str) -> str:
              and w != "-isystem" and base[i - 1] != "-isystem"]
     if any(w.startswith("-g") and w != "-g0" for w in flags):
         flags.append(os.getcwd())
+    flags.sort(key=lambda w: not w.startswith("-std="))      # CMake's versions place it differently
     sha = hashlib.sha256()
     for part in (version, "\0".join(flags[1:]).encode(), text):
         sha.update(len(part).to_bytes(8, "little") + part)
