@@ -1,0 +1,162 @@
+"""The three kinds of error, and the user's line.
+
+Takes an operator or stage and a sentence; gives exceptions that say whose fault it is. Invariant: a
+message starts with `[operator]` or `[stage]` and quotes the shapes or values at fault; the user's
+line stands in a note below it, so that a deep stack still names it.
+
+    UserError     the call was wrong; PyTorch would refuse it too
+    Unsupported   the call is right; Rushlight cannot do it (yet)
+    CompilerBug   Rushlight is wrong
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+from typing import Any, NamedTuple
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class Where(NamedTuple):
+    """A place in the user's source."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}"
+        return f"{place} in {self.function}" if self.function else place
+
+    def source(self) -> str:
+        """The text of the line, stripped; empty when the file cannot be read."""
+        import linecache
+
+        return linecache.getline(self.file, self.line).strip()
+
+
+def user_line(frame: FrameType | None = None) -> Where | None:
+    """The innermost frame outside the package (from `frame`, or from the caller on); None where all
+    are inside."""
+    if frame is None:
+        frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_PACKAGE, "<frozen ")):
+            return Where(file, frame.f_lineno, frame.f_code.co_qualname)
+        frame = frame.f_back
+    return None
+
+
+class UserError(Exception):
+    """The call was wrong. It is also an instance of the built-in class that PyTorch raises in its
+    place (`kind`).
+
+    Fails:  rl.ones(2, 3) @ rl.ones(4, 5)
+            UserError (a RuntimeError): [matmul] expected x.shape[-1] == y.shape[-2], got 3 and 4
+    Mend:   give operands whose inner sizes agree: rl.ones(2, 3) @ rl.ones(3, 5)
+    """
+
+    op: str
+    where: Where | None
+
+    def __new__(
+        cls, op: str, text: str, *, kind: type[Exception] = RuntimeError, where: Where | None = None
+    ) -> UserError:
+        return Exception.__new__(_user_error_of(kind), op, text)
+
+    def __init__(
+        self,
+        op: str,
+        text: str,
+        *,
+        kind: type[Exception] = RuntimeError,
+        where: Where | None = None,
+    ) -> None:
+        _begin(self, op, text, where)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_user_error, (self.op, self.text, self.kind, self.where)
+
+
+class Unsupported(NotImplementedError):
+    """The call is right, and Rushlight cannot do it. The message says what to do instead.
+
+    Fails:  rl.linalg.eig(x)
+            Unsupported: [linalg.eig] complex results are not supported yet. Use linalg.eigh for
+            symmetric input.
+    Mend:   follow the hint, or run that part elsewhere and hand the result over with rl.from_numpy.
+    """
+
+    def __init__(self, op: str, text: str, hint: str = "", *, where: Where | None = None) -> None:
+        _begin(self, op, f"{text}. {hint}" if hint else text, where)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), (self.op, self.text), {"where": self.where})
+
+
+class CompilerBug(RuntimeError):
+    """Rushlight is wrong: a stage met something that an earlier one promised not to give. Quotes
+    the IR near it.
+
+    Fails:  CompilerBug: [fusion] node 'mul_3' is scheduled before its operand 'add_2'
+                add_2 = add(x, y)
+                mul_3 = mul(add_2, 2)      <- here
+    Mend:   nothing in your program. RUSHLIGHT_COMPILE_DEBUG=1 writes what to attach to a report.
+    """
+
+    def __init__(self, stage: str, text: str, ir: str = "", *, where: Where | None = None) -> None:
+        near = "".join(f"\n    {line}" for line in ir.splitlines())
+        _begin(self, stage, text + near, where)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), (self.op, self.text), {"where": self.where})
+
+
+def near(ir: str, mark: str, lines: int = 3) -> str:
+    """The lines of printed IR around the first one that contains `mark`, which gets an arrow; for
+    CompilerBug."""
+    rows = ir.splitlines()
+    for i, row in enumerate(rows):
+        if mark in row:
+            around = rows[max(0, i - lines) : i + lines + 1]
+            return "\n".join(f"{r}      <- here" if r is row else r for r in around)
+    return "\n".join(rows[: 2 * lines + 1])
+
+
+def _begin(error: Any, op: str, text: str, where: Where | None) -> None:
+    """What the three constructors share: the message, its parts, and the user's line as a note."""
+    error.args = (f"[{op}] {text}",)
+    error.op, error.text = op, text
+    error.where = user_line(sys._getframe(2)) if where is None else where
+    if error.where is not None:
+        error.add_note(f"at {error.where}")
+
+
+_of_kind: dict[type[Exception], type[UserError]] = {}
+
+
+def _user_error_of(kind: type[Exception]) -> type[UserError]:
+    """UserError and `kind` in one class, made once a kind. It prints under the name that PyTorch's
+    users know."""
+    made = _of_kind.get(kind)
+    if made is None:
+        names = {"__module__": "rushlight.errors", "__qualname__": f"UserError[{kind.__name__}]"}
+        made = _of_kind[kind] = type(f"UserError[{kind.__name__}]", (UserError, kind), names)
+    return made
+
+
+def _rebuild_user_error(
+    op: str, text: str, kind: type[Exception], where: Where | None
+) -> UserError:
+    return UserError(op, text, kind=kind, where=where)
+
+
+def _rebuild(cls: type[Exception], args: tuple[Any, ...], names: dict[str, Any]) -> Exception:
+    return cls(*args, **names)

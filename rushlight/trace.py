@@ -1,0 +1,270 @@
+"""Records: what every stage did, as one stream that logs, debug folders and reports read.
+
+Takes `emit(stage, name, text, ...)` calls from any room; gives `Record`s to whoever listens.
+Invariant: with no listener an emit is one test of a tuple. Make the text lazily where it costs
+something:
+
+    if trace.listeners:
+        trace.emit("fx_graph", graph.name, graph.print, nodes=len(graph))
+
+Stages form a tree: the documented ones (`report/path.json` has their summaries) with finer ones
+inside. The first emit reads RUSHLIGHT_LOGS and RUSHLIGHT_COMPILE_DEBUG; see `trace_output.py` for
+what those write.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rushlight import config
+
+# Lines of an artifact's text (counted from 1) -> where they came from, outermost first: user
+# line, node, declaration.
+SourceMap = Mapping[int, tuple[str, ...]]
+
+
+class Stage(NamedTuple):
+    id: str
+    parent: str | None  # the stage it nests in; None for the documented ones
+    what: str
+    kind: str = "text"  # of its artifacts, unless emit says otherwise
+
+
+class Kind(NamedTuple):
+    id: str
+    extension: str
+    what: str
+
+
+# fmt: off
+STAGES: dict[str, Stage] = {s.id: s for s in (
+    Stage("python_code", None, "The user's own source, line by line.", "python"),
+    Stage("cpython", None, "The interpreter that runs the program's bytecode."),
+    Stage("frame_hook", "cpython", "A frame handed to the compiler just before it runs."),
+    Stage("aten", None, "One operator call: check, promote, allocate, choose, run."),
+    Stage("validate", "aten", "Arguments bound to the signature, shapes and values checked."),
+    Stage("promote", "aten", "The dtype of the result chosen from those of the operands."),
+    Stage("allocate", "aten",
+        "Layout of the result chosen, memory taken from the caching allocator."),
+    Stage("dispatch", "aten", "Which implementation runs, by device, dtype and mode."),
+    Stage("plan", "aten", "The steps of a call made once for its layouts, then found again."),
+    Stage("kernel", "aten", "A generated kernel: its source, its calls.", "cpp"),
+    Stage("library", "aten",
+        "A routine of a library: matrix product, convolution, linear algebra."),
+    Stage("view", "aten", "A new layout over the same memory; nothing is computed."),
+    Stage("tape", "aten", "What a call leaves behind for its gradient."),
+    Stage("backward", "aten", "The derivative program of a call, and its runs."),
+    Stage("aten_cpu", None, "Precompiled kernels and libraries on the CPU.", "cpp"),
+    Stage("aten_cuda", None, "Precompiled kernels and libraries on the GPU."),
+    Stage("dynamo", None,
+        "Bytecode interpreted symbolically to capture tensor operations.", "bytecode"),
+    Stage("guards", "dynamo", "What capture assumed, checked at each call.", "guards"),
+    Stage("graph_break", "dynamo", "Code that runs in plain Python between two graphs."),
+    Stage("recompile", "dynamo", "A guard that failed, and the capture that followed."),
+    Stage("fake_tensor", "dynamo", "Shapes and dtypes propagated without data."),
+    Stage("symbolic_shapes", "dynamo", "Sizes that vary, and what was assumed of them."),
+    Stage("fx_graph", None, "The captured operations as a graph.", "graph"),
+    Stage("aot_autograd", "fx_graph",
+        "Mutation removed, forward and backward captured together.", "graph"),
+    Stage("forward_graph", "fx_graph", "The forward half, with what it saves.", "graph"),
+    Stage("backward_graph", "fx_graph", "The backward half.", "graph"),
+    Stage("decomposition", "fx_graph", "Operators rewritten in a smaller vocabulary.", "graph"),
+    Stage("pass", "fx_graph", "One named rewrite of a graph.", "graph"),
+    Stage("inductor", None, "A graph lowered to loops, fused and scheduled."),
+    Stage("loop_ir", "inductor", "The loops of a graph, before and after fusion.", "loops"),
+    Stage("fusion", "inductor", "Which loops became one, and why others did not."),
+    Stage("memory_plan", "inductor", "Which results share memory."),
+    Stage("wrapper", "inductor", "The function that calls a graph's kernels in order.", "python"),
+    Stage("fallback", "inductor", "An operator inside a graph that no code is generated for."),
+    Stage("artifact_cache", "inductor", "Compiled code found on disk, or missed and why."),
+    Stage("cpp_openmp", None, "Generated C++ with OpenMP, compiled to a shared object.", "cpp"),
+    Stage("triton_kernels", None, "Generated Triton kernels.", "python"),
+    Stage("triton_compiler", None, "Triton's own compiler."),
+    Stage("ttir", "triton_compiler", "Triton IR.", "ttir"),
+    Stage("ttgir", "triton_compiler", "Triton GPU IR: layouts and threads decided.", "ttgir"),
+    Stage("llvm_ir", None, "LLVM IR of a GPU kernel.", "llvm"),
+    Stage("ptx", None, "PTX, the virtual instruction set of NVIDIA GPUs.", "ptx"),
+    Stage("gpu_machine_code", None, "Machine code of one GPU architecture, disassembled.", "sass"),
+    Stage("cpu", None, "The processor: what ran on it, and how long."),
+    Stage("nvidia_gpu", None, "The GPU: what ran on it, and how long."),
+    Stage("launch", "nvidia_gpu", "A kernel queued on a stream."),
+    Stage("copy", "nvidia_gpu", "Bytes moved between host and device."),
+    Stage("synchronise", "nvidia_gpu", "A point where Python waits for the device."),
+    Stage("cuda_graph", "nvidia_gpu", "Launches replayed as one, or why not."),
+)}
+
+KINDS: dict[str, Kind] = {k.id: k for k in (
+    Kind("text", "txt", "Plain text."),
+    Kind("reason", "txt", "A refusal: what, why, what to do, where."),
+    Kind("python", "py", "Python source."),
+    Kind("cpp", "cpp", "C++ source."),
+    Kind("graph", "py", "A graph printed as Python."),
+    Kind("bytecode", "txt", "Bytecode, one instruction a line."),
+    Kind("guards", "txt", "Guards, one a line."),
+    Kind("loops", "txt", "Loop IR printed as loop nests."),
+    Kind("ttir", "ttir", "Triton IR."),
+    Kind("ttgir", "ttgir", "Triton GPU IR."),
+    Kind("llvm", "ll", "LLVM IR."),
+    Kind("ptx", "ptx", "PTX."),
+    Kind("sass", "sass", "Disassembled GPU machine code."),
+    Kind("json", "json", "A table or tree as JSON."),
+)}
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One thing that a stage did. Times are nanoseconds of `time.perf_counter_ns`."""
+
+    index: int
+    time_ns: int
+    thread: int
+    stage: str
+    name: str
+    kind: str
+    text: str
+    sourcemap: SourceMap | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+Listener = Callable[[Record], None]
+
+
+def emit(
+    stage: str,
+    name: str,
+    text: str | Callable[[], str] = "",
+    sourcemap: SourceMap | None = None,
+    kind: str | None = None,
+    **facts: Any,
+) -> None:
+    """Hands one record to every listener. `text` may be a function, called only if somebody
+    listens."""
+    if not listeners:
+        return
+    global _count
+    if kind is None:
+        entry = STAGES.get(stage)
+        kind = "text" if entry is None else entry.kind
+    if config.flags.strict and (stage not in STAGES or kind not in KINDS):
+        raise KeyError(
+            f"trace.emit: unknown stage {stage!r} or kind {kind!r}; add it to rushlight/trace.py"
+        )
+    told = listeners
+    if told[0] is _start_outputs:
+        told = _started()
+        if not told:
+            return
+    with _lock:
+        _count += 1
+        index = _count
+    record = Record(
+        index,
+        time.perf_counter_ns(),
+        threading.get_ident(),
+        stage,
+        name,
+        kind,
+        text() if callable(text) else text,
+        sourcemap,
+        facts,
+    )
+    for listener in told:
+        listener(record)
+
+
+@contextmanager
+def span(stage: str, name: str, **facts: Any) -> Iterator[None]:
+    """Records how long the block took, as facts `start_ns` and `end_ns`; nothing when nobody
+    listens."""
+    if not listeners:
+        yield
+        return
+    start = time.perf_counter_ns()
+    try:
+        yield
+    finally:
+        emit(stage, name, start_ns=start, end_ns=time.perf_counter_ns(), **facts)
+
+
+def add_listener(listener: Listener) -> None:
+    global listeners
+    with _lock:
+        listeners = (*listeners, listener)
+
+
+def remove_listener(listener: Listener) -> None:
+    """Removes it once; does nothing when it is not there."""
+    global listeners
+    with _lock:
+        rest = list(listeners)
+        if listener in rest:
+            rest.remove(listener)
+        listeners = tuple(rest)
+
+
+@contextmanager
+def listen(listener: Listener) -> Iterator[None]:
+    """Calls `listener` with each record of the block, of whatever thread."""
+    add_listener(listener)
+    try:
+        yield
+    finally:
+        remove_listener(listener)
+
+
+@contextmanager
+def collect(*stages: str) -> Iterator[list[Record]]:
+    """The records of the block, as a list that grows: all of them, or those of `stages` and what
+    nests in them."""
+    records: list[Record] = []
+
+    def keep(record: Record) -> None:
+        if not stages or any(s in stages for s in within(record.stage)):
+            records.append(record)
+
+    with listen(keep):
+        yield records
+
+
+def within(stage: str) -> tuple[str, ...]:
+    """The stage and those it nests in, innermost first: 'validate' -> ('validate', 'aten')."""
+    chain = [stage]
+    while (entry := STAGES.get(chain[-1])) is not None and entry.parent is not None:
+        chain.append(entry.parent)
+    return tuple(chain)
+
+
+def set_logs(names: str) -> None:
+    """Logs these from now on, in place of those set before: `RUSHLIGHT_LOGS` from within a
+    program."""
+    from rushlight import trace_output
+
+    _started()
+    config.flags.logs = names
+    trace_output.start_logs(names)
+
+
+def _start_outputs(record: Record) -> None:
+    """Stands first in `listeners` until the first emit, which replaces it by the outputs that the
+    settings ask for."""
+
+
+def _started() -> tuple[Listener, ...]:
+    if _start_outputs in listeners:
+        remove_listener(_start_outputs)
+        if config.flags.logs or config.flags.compile_debug:
+            from rushlight import trace_output
+
+            trace_output.start(config.flags)
+    return listeners
+
+
+_lock = threading.Lock()
+_count = 0
+listeners: tuple[Listener, ...] = (_start_outputs,)
