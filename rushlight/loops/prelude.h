@@ -291,8 +291,8 @@ struct rl_turn { double r; rl_u64 quadrant; };
 // x = quadrant * pi/2 + r, |r| <= pi/4, for every finite x.
 RL_FN rl_turn rl_reduce_f32(float x) {
     rl_i32 i = (rl_i32)(rl_bits_f32(x) >> 23 & 255) - 150;
-    i = i < 0 ? 0 : i;
-    double q = x * rl_two_over_pi_hi[i], low = x * rl_two_over_pi_lo[i];
+    rl_i64 at = i < 0 ? 0 : i; // a 64-bit index, or g++ 12 makes no gather of it
+    double q = x * rl_two_over_pi_hi[at], low = x * rl_two_over_pi_lo[at];
     double t = (q + low) + RL_MAGIC_F64, n = t - RL_MAGIC_F64;
     rl_turn out = {((q - n) + low) * 1.5707963267948966, rl_bits_f64(t)};
     return out;
