@@ -15,33 +15,43 @@ import sys
 import tempfile
 
 
-def without_outputs(command: list[str]) -> list[str]:
-    """The command without -o, -c and the dependency options: what decides the object's bytes."""
-    kept, skip = [], False
-    for word in command:
-        if skip:
-            skip = False
-        elif word in ("-o", "-MT", "-MF", "-MQ"):
-            skip = True
-        elif word not in ("-c", "-MD", "-MMD"):
+def split(command: list[str]) -> tuple[list[str], list[str]]:
+    """What decides the object's bytes (compiler, flags, source), and the dependency options."""
+    compile_, dependencies = [], []
+    words = iter(command)
+    for word in words:
+        if word == "-o":
+            next(words)
+        elif word in ("-MT", "-MF", "-MQ"):
+            dependencies += [word, next(words)]
+        elif word in ("-MD", "-MMD"):
+            dependencies.append(word)
+        elif word != "-c":
+            compile_.append(word)
+    return compile_, dependencies
+
+
+def deciding(flags: list[str], source: str) -> list[str]:
+    """The flags that decide the object once the text is preprocessed: paths only in debug info."""
+    kept, words = [], iter(flags)
+    for word in words:
+        if word in ("-I", "-isystem"):
+            next(words)
+        elif word != source and not word.startswith("-I"):
             kept.append(word)
-    return kept
+    if any(word.startswith("-g") and word != "-g0" for word in kept):
+        kept.append(os.getcwd())
+    return sorted(kept, key=lambda w: not w.startswith("-std="))  # whose place varies with CMake's
 
 
 def digest(command: list[str], source: str) -> str:
-    dependencies = [w for i, w in enumerate(command)
-                    if w in ("-MD", "-MT", "-MF", "-MQ") or command[i - 1] in ("-MT", "-MF", "-MQ")]
-    base = without_outputs(command)
-    text = subprocess.run([*base, *dependencies, "-E", "-P"], check=True, stdout=subprocess.PIPE).stdout
-    version = subprocess.run([command[0], "-v"], capture_output=True, check=True).stderr
-    # Paths of sources and headers decide nothing once the text is preprocessed, except in debug info.
-    flags = [w for i, w in enumerate(base) if w != source and not w.startswith("-I")
-             and w != "-isystem" and base[i - 1] != "-isystem"]
-    if any(w.startswith("-g") and w != "-g0" for w in flags):
-        flags.append(os.getcwd())
-    flags.sort(key=lambda w: not w.startswith("-std="))      # CMake's versions place it differently
+    """Preprocesses (writing the dependency file) and returns the key."""
+    (compiler, *flags), dependencies = split(command)
+    preprocess = [compiler, *flags, *dependencies, "-E", "-P"]
+    text = subprocess.run(preprocess, check=True, stdout=subprocess.PIPE).stdout
+    version = subprocess.run([compiler, "-v"], capture_output=True, check=True).stderr
     sha = hashlib.sha256()
-    for part in (version, "\0".join(flags[1:]).encode(), text):
+    for part in (version, "\0".join(deciding(flags, source)).encode(), text):
         sha.update(len(part).to_bytes(8, "little") + part)
     return sha.hexdigest()
 
@@ -54,13 +64,13 @@ def main() -> int:
     try:
         kept = os.path.join(folder, digest(command, source) + ".o")
     except (OSError, subprocess.CalledProcessError):
-        return subprocess.call(command)               # let the compiler say what is wrong
+        return subprocess.call(command)  # let the compiler say what is wrong
     if os.path.exists(kept):
         shutil.copyfile(kept, target)
         return 0
     code = subprocess.call(command)
     if code == 0:
-        try:                                          # a cache that cannot be written is no error
+        try:  # a cache that cannot be written is no error
             os.makedirs(folder, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=folder)
             os.close(handle)

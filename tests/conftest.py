@@ -1,4 +1,4 @@
-"""What every test may use: the oracle (torch, where it is installed) and an account of its absence."""
+"""What every test may use: the oracle (torch, if installed), and an account of its absence."""
 
 import importlib.util
 import os
@@ -56,10 +56,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter) -> None:
     """One line that says what the absence of torch cost."""
-    skipped = [r for r in terminalreporter.stats.get("skipped", ())
-               if isinstance(r.longrepr, tuple) and "torch" in str(r.longrepr[2])]
+    skipped = [
+        r
+        for r in terminalreporter.stats.get("skipped", ())
+        if isinstance(r.longrepr, tuple) and "torch" in str(r.longrepr[2])
+    ]
     if skipped:
         files = sorted({r.nodeid.split("::")[0] for r in skipped})
         terminalreporter.write_line(
-            f"not compared with torch, because {NO_ORACLE}: {len(skipped)} tests in {', '.join(files)}"
-            " (make test WITH_ORACLE=1 runs them)", yellow=True)
+            f"not compared with torch, because {NO_ORACLE}: {len(skipped)} tests in "
+            f"{', '.join(files)} (make test WITH_ORACLE=1 runs them)",
+            yellow=True,
+        )

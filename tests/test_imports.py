@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "rushlight"
 
-VOCABULARY = {"dtypes", "errors", "config", "reasons", "sym", "trace"}     # imports no room
-TOP = {"__init__", "__main__", "cli", "pipeline"}             # may import everything; nobody imports them
+VOCABULARY = {"dtypes", "errors", "config", "reasons", "sym", "trace"}  # imports no room
+TOP = {"__init__", "__main__", "cli", "pipeline"}  # may import everything; nobody imports them
 BINDINGS = "_core"
 
 # room -> what it may import besides the root vocabulary and itself
@@ -39,7 +39,17 @@ ROOMS: dict[str, set[str]] = {
 ROOMS["interop"] = {*ROOMS, BINDINGS}
 
 # Submodules with these names would shadow a public function.
-PUBLIC_FUNCTIONS = {"compile", "explain", "save", "load", "tensor", "grad", "backward", "no_grad", "vmap"}
+PUBLIC_FUNCTIONS = {
+    "compile",
+    "explain",
+    "save",
+    "load",
+    "tensor",
+    "grad",
+    "backward",
+    "no_grad",
+    "vmap",
+}
 
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
 IDS = [str(p.relative_to(PACKAGE)) for p in FILES]
@@ -70,21 +80,26 @@ def imported(path: Path) -> Iterator[tuple[int, str, bool]]:
             for alias in node.names:
                 yield node.lineno, alias.name, local
         elif isinstance(node, ast.ImportFrom):
-            base = package[:len(package) - node.level + 1] if node.level else ()
+            base = package[: len(package) - node.level + 1] if node.level else ()
             name = ".".join((*base, *filter(None, [node.module])))
             for alias in node.names:
                 yield node.lineno, f"{name}.{alias.name}", local
-        elif (isinstance(node, ast.Call) and node.args
-              and getattr(node.func, "attr", getattr(node.func, "id", "")) in ("import_module", "__import__")
-              and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)):
+        elif (
+            isinstance(node, ast.Call)
+            and node.args
+            and getattr(node.func, "attr", getattr(node.func, "id", ""))
+            in ("import_module", "__import__")
+            and isinstance(node.args[0], ast.Constant)
+            and isinstance(node.args[0].value, str)
+        ):
             name = node.args[0].value
             level = len(name) - len(name.lstrip("."))
-            base = package[:len(package) - level + 1] if level else ()
+            base = package[: len(package) - level + 1] if level else ()
             yield node.lineno, ".".join((*base, *filter(None, [name.lstrip(".")]))), local
 
 
 def target(name: str) -> str | None:
-    """What of rushlight a dotted name reaches: a room, a root module, or "__init__"; None elsewhere."""
+    """What a dotted name reaches: a room, a root module or "__init__" of rushlight; else None."""
     parts = name.split(".")
     if parts[0] != "rushlight":
         return None
@@ -102,10 +117,13 @@ def refusal(source: str, reached: str) -> str | None:
     if reached in TOP:
         return f"only the top ({', '.join(sorted(TOP))}) may import rushlight.{reached}"
     if source in VOCABULARY:
-        return None if reached in VOCABULARY else f"root vocabulary imports no room, so not {reached}"
+        return (
+            None if reached in VOCABULARY else f"root vocabulary imports no room, so not {reached}"
+        )
     if reached in VOCABULARY or reached in ROOMS.get(source, ()):
         return None
-    return f"{source} may import {', '.join(sorted(ROOMS.get(source, ()))) or 'nothing'}, so not {reached}"
+    allowed = ", ".join(sorted(ROOMS.get(source, ()))) or "nothing"
+    return f"{source} may import {allowed}, so not {reached}"
 
 
 def test_there_is_something_to_parse():
@@ -127,8 +145,11 @@ def test_imports_stay_within_the_table(path: Path):
 
 @pytest.mark.parametrize("path", FILES, ids=IDS)
 def test_torch_is_imported_only_in_functions_of_interop(path: Path):
-    wrong = [f"{path.relative_to(ROOT)}:{line}" for line, name, local in imported(path)
-             if name.split(".")[0] == "torch" and not (place(path) == "interop" and local)]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for line, name, local in imported(path)
+        if name.split(".")[0] == "torch" and not (place(path) == "interop" and local)
+    ]
     assert not wrong, f"torch is imported at {', '.join(wrong)}"
 
 
@@ -138,10 +159,13 @@ def handed_on(init: Path) -> set[str]:
     for node in parse(init).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
-        elif isinstance(node, ast.ImportFrom) and node.module:            # not `from . import module`
+        elif isinstance(node, ast.ImportFrom) and node.module:  # not `from . import module`
             inner = init.parent.joinpath(*node.module.split("."))
-            names.update(a.asname or a.name for a in node.names
-                         if not (inner / a.name).is_dir() and not (inner / f"{a.name}.py").exists())
+            names.update(
+                a.asname or a.name
+                for a in node.names
+                if not (inner / a.name).is_dir() and not (inner / f"{a.name}.py").exists()
+            )
     return names
 
 
@@ -149,7 +173,9 @@ def test_no_module_is_named_like_a_public_function():
     """A submodule that is imported later would replace the function of that name in its package."""
     wrong = []
     for folder in sorted({p.parent for p in FILES}):
-        modules = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/__init__.py")}
+        modules = {p.stem for p in folder.glob("*.py")} | {
+            p.parent.name for p in folder.glob("*/__init__.py")
+        }
         init = folder / "__init__.py"
         public = handed_on(init) if init.exists() else set()
         if folder == PACKAGE:
@@ -169,22 +195,35 @@ def test_files_stay_short():
 
 
 def run_python(code: str, *options: str) -> str:
-    done = subprocess.run([sys.executable, *options, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_import_loads_nothing_heavy():
-    """`import rushlight` loads the native core; numpy, declarations and the rest come at first use."""
+    """`import rushlight` loads the native core; numpy and the rest come at first use."""
     pytest.importorskip("rushlight._core", reason="the native core is not built")
     loaded = set(run_python("import rushlight, sys; print(*sys.modules)").split())
-    heavy = {"numpy", "torch", "rich", "safetensors", "triton", "rushlight.report", "rushlight.inductor",
-             "rushlight.dynamo", "rushlight.aot_autograd", "rushlight.decomposition", "rushlight.loops"}
+    heavy = {
+        "numpy",
+        "torch",
+        "rich",
+        "safetensors",
+        "triton",
+        "rushlight.report",
+        "rushlight.inductor",
+        "rushlight.dynamo",
+        "rushlight.aot_autograd",
+        "rushlight.decomposition",
+        "rushlight.loops",
+    }
     assert not loaded & heavy
 
 
 def test_the_emitter_runs_without_the_native_core(tmp_path: Path):
-    """The build emits kernels before there is a core: the same here, with the core made unimportable."""
+    """The build emits kernels before there is a core: here the core cannot be imported."""
     if not (PACKAGE / "loops" / "library.py").exists():
         pytest.skip("rushlight/loops/library.py is not here")
     run_python(f"""
