@@ -78,7 +78,8 @@ dev:
 	export PATH="$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("scripts"))'):$$PATH"; \
 	echo "make dev: $(PYTHON) ($$tag)"; \
 	cmake -S . -B build/dev-$$tag -G Ninja -DPython_EXECUTABLE="$$(command -v $(PYTHON))" \
-	  -DRUSHLIGHT_ISAS="$(ISAS)" --log-level=STATUS | grep -E "^-- rushlight" || true; \
+	  -DRUSHLIGHT_ISAS="$(ISAS)" >build/dev-configure.log || { cat build/dev-configure.log; exit 1; }; \
+	grep -E "^-- rushlight" build/dev-configure.log || true; \
 	cmake --build build/dev-$$tag; \
 	cmake --install build/dev-$$tag --prefix . >build/dev-install.log; \
 	ls -1 rushlight/*.so rushlight/lib/*.so* 2>/dev/null || true
