@@ -1,0 +1,45 @@
+"""Modules, functional API, initialisation, losses."""
+
+from rushlight.nn import functional, init, parameter, utils
+from rushlight.nn.activation import (
+    ELU,
+    GELU,
+    Hardtanh,
+    LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softmin,
+    Softplus,
+    Tanh,
+)
+from rushlight.nn.containers import (
+    ModuleDict,
+    ModuleList,
+    ParameterDict,
+    ParameterList,
+    Sequential,
+)
+from rushlight.nn.dropout import Dropout
+from rushlight.nn.embedding import Embedding
+from rushlight.nn.flatten import Flatten, Unflatten
+from rushlight.nn.linear import Identity, Linear
+from rushlight.nn.loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CosineSimilarity,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+)
+from rushlight.nn.module import Module
+from rushlight.nn.normalization import LayerNorm, RMSNorm
+from rushlight.nn.parameter import Buffer, Parameter

@@ -1,0 +1,214 @@
+"""Initialisers: each writes values into a given tensor in place, without history, and returns it.
+
+Takes a Tensor of any floating dtype. Random ones draw from the default generator, in program order.
+"""
+
+import math
+import warnings
+
+from rushlight import eager
+
+_GAINS = {
+    "linear": 1.0,
+    "conv1d": 1.0,
+    "conv2d": 1.0,
+    "conv3d": 1.0,
+    "conv_transpose1d": 1.0,
+    "conv_transpose2d": 1.0,
+    "conv_transpose3d": 1.0,
+    "sigmoid": 1.0,
+    "tanh": 5.0 / 3,
+    "relu": math.sqrt(2.0),
+    "selu": 3.0 / 4,
+}
+
+
+def calculate_gain(nonlinearity, param=None):
+    """The factor by which a layer's standard deviation makes up for the nonlinearity after it.
+
+    param: the negative slope of 'leaky_relu' (0.01). ValueError for an unknown name.
+    """
+    if nonlinearity == "leaky_relu":
+        if param is None:
+            param = 0.01
+        elif isinstance(param, bool) or not isinstance(param, (int, float)):
+            raise ValueError(f"negative_slope {param} not a valid number")
+        return math.sqrt(2.0 / (1 + param**2))
+    if nonlinearity not in _GAINS:
+        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
+    return _GAINS[nonlinearity]
+
+
+def fans(tensor):
+    """(fan in, fan out) of a weight (out, in, ...): inputs that an output sums over, and the
+    reverse.
+
+    ValueError for fewer than two dims.
+    """
+    if tensor.dim() < 2:
+        raise ValueError(
+            "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions"
+        )
+    field = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+_calculate_fan_in_and_fan_out = fans  # the name that code written for PyTorch calls
+
+
+def _fan(tensor, mode):
+    mode = mode.lower()
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+    return fans(tensor)[mode == "fan_out"]
+
+
+def _write(tensor, values):
+    with eager.no_grad():
+        return tensor.copy_(values)
+
+
+def uniform_(tensor, a=0.0, b=1.0):
+    """Values from U[a, b)."""
+    with eager.no_grad():
+        unit = eager.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        return tensor.copy_(unit.mul_(b - a).add_(a))
+
+
+def normal_(tensor, mean=0.0, std=1.0):
+    """Values from N(mean, std^2)."""
+    with eager.no_grad():
+        unit = eager.randn(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        return tensor.copy_(unit.mul_(std).add_(mean))
+
+
+def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
+    """Values from N(mean, std^2) cut to [a, b], by inversion of the distribution function."""
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn(
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of "
+            "values may be incorrect.",
+            stacklevel=2,
+        )
+    low, high = (math.erf((bound - mean) / (std * math.sqrt(2.0))) for bound in (a, b))
+    with eager.no_grad():
+        unit = eager.rand(tensor.shape, dtype=eager.float64, device=tensor.device)
+        values = _inverse_erf(unit * (high - low) + low) * (std * math.sqrt(2.0)) + mean
+        values = eager.where(values < a, a, eager.where(values > b, b, values))
+        return tensor.copy_(values)
+
+
+def _inverse_erf(y):
+    """y: float64 in [-1, 1]. Winitzki's closed form (2008), then two Newton steps on erf."""
+    limit = 1 - 2.0**-52
+    y = eager.where(y > limit, limit, eager.where(y < -limit, -limit, y))
+    log = eager.log(1 - y * y)
+    half = 2 / (math.pi * 0.147) + log / 2
+    x = eager.sqrt(eager.sqrt(half * half - log / 0.147) - half)
+    x = eager.where(y < 0, -x, x)
+    for _ in range(2):
+        x = x - (eager.erf(x) - y) * (math.sqrt(math.pi) / 2) * eager.exp(x * x)
+    return x
+
+
+def constant_(tensor, val):
+    with eager.no_grad():
+        return tensor.fill_(val)
+
+
+def ones_(tensor):
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor):
+    return constant_(tensor, 0.0)
+
+
+def eye_(tensor):
+    """The identity matrix, also for a 2-D tensor that is not square."""
+    if tensor.dim() != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    rows, columns = (eager.arange(size, device=tensor.device) for size in tensor.shape)
+    return _write(tensor, (rows.unsqueeze(1) == columns).to(tensor.dtype))
+
+
+def dirac_(tensor, groups=1):
+    """A convolution weight (out, in, ...) that hands its input channels through."""
+    if tensor.dim() not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if tensor.shape[0] % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    outputs = tensor.shape[0] // groups
+    centre = tuple(size // 2 for size in tensor.shape[2:])
+    with eager.no_grad():
+        tensor.zero_()
+        for group in range(groups):
+            for channel in range(min(outputs, tensor.shape[1])):
+                tensor[(group * outputs + channel, channel) + centre] = 1
+    return tensor
+
+
+def xavier_uniform_(tensor, gain=1.0):
+    """U[-s, s] with s = gain sqrt(6 / (fan in + fan out)) (Glorot and Bengio, 2010)."""
+    bound = gain * math.sqrt(6.0 / sum(fans(tensor)))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor, gain=1.0):
+    """N(0, s^2) with s = gain sqrt(2 / (fan in + fan out))."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))))
+
+
+def _is_empty(tensor):
+    if 0 in tensor.shape:
+        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+        return True
+    return False
+
+
+def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu"):
+    """U[-s, s] with s = gain sqrt(3 / fan) (He et al., 2015). a: negative slope of 'leaky_relu'."""
+    if _is_empty(tensor):
+        return tensor
+    bound = calculate_gain(nonlinearity, a) * math.sqrt(3.0 / _fan(tensor, mode))
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu"):
+    """N(0, s^2) with s = gain / sqrt(fan)."""
+    if _is_empty(tensor):
+        return tensor
+    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)))
+
+
+def orthogonal_(tensor, gain=1):
+    """A (semi-)orthogonal matrix times gain; dims after the first count as one (Saxe et al.,
+    2013).
+
+    The QR factorisation of a normal matrix, signs fixed by R's diagonal; numpy's until linear
+    algebra is an operator.
+    """
+    if tensor.dim() < 2:
+        raise ValueError("Only tensors with 2 or more dimensions are supported")
+    if tensor.numel() == 0:
+        return tensor
+    import numpy
+
+    rows = tensor.shape[0]
+    normal = eager.randn((rows, tensor.numel() // rows), dtype=eager.float64).numpy()
+    q, r = numpy.linalg.qr(normal if normal.shape[0] >= normal.shape[1] else normal.T)
+    q = q * numpy.sign(numpy.diag(r)) * gain
+    q = q if normal.shape[0] >= normal.shape[1] else q.T
+    return _write(tensor, eager.from_numpy(numpy.ascontiguousarray(q)).view(tensor.shape))
+
+
+def sparse_(tensor, sparsity, std=0.01):
+    """N(0, std^2) with the fraction ``sparsity`` of every column set to zero (Martens, 2010)."""
+    if tensor.dim() != 2:
+        raise ValueError("Only tensors with 2 dimensions are supported")
+    rows, columns = tensor.shape
+    zeros = math.ceil(sparsity * rows)
+    with eager.no_grad():
+        keys = eager.rand((rows, columns), device=tensor.device)
+        order = (keys.unsqueeze(0) < keys.unsqueeze(1)).to(eager.int64).sum(1)  # rank in its column
+        return normal_(tensor, 0.0, std).masked_fill_(order < zeros, 0.0)

@@ -1,0 +1,9 @@
+"""Helpers over a model's parameters."""
+
+from rushlight.nn.utils.gradients import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
+from rushlight.nn.utils.vectors import parameters_to_vector, vector_to_parameters
