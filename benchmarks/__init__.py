@@ -1,0 +1,1 @@
+"""Rushlight against torch, both eager: `python -m benchmarks --help`."""

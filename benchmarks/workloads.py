@@ -1,0 +1,268 @@
+"""The benchmarks: each takes a namespace (`rushlight` or `torch`) and yields named cases.
+
+A case is (name, step). The text is one and the same for all peers. A benchmark runs in a process of
+its own; its cases share the process. `GROUPS` names them and says what the table shows.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from benchmarks.data import fill, tensor
+
+Step = Callable[[], object]
+Cases = Iterator[tuple[str, Step]]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    name: str
+    about: str
+    cases: Callable[[object], Cases]
+    seconds: float = 0.5  # of timing, a case
+    check: float = 1e-4  # results of peers agree to this, relative; 0: not compared
+
+
+def without_gradients(torch, function: Callable, *arguments) -> Step:
+    def step():
+        with torch.no_grad():
+            return function(*arguments)
+
+    return step
+
+
+# ---- W: small programs whose cost is memory, library calls or dispatch
+
+
+def w1(torch) -> Cases:
+    x, b = tensor(torch, "x", (1024, 1024)), tensor(torch, "b", (1024, 1024))
+    yield "W1", without_gradients(torch, lambda: torch.relu(x + b) * 2)
+
+
+def w1v(torch) -> Cases:
+    x, b = tensor(torch, "x", (1024, 1024)), tensor(torch, "b", (1024,))
+    yield "W1v", without_gradients(torch, lambda: torch.relu(x + b) * 2)
+
+
+def w2(torch) -> Cases:
+    F = torch.nn.functional
+    x = tensor(torch, "x", (4096, 1024))
+    weight, bias = tensor(torch, "w", (1024,), 0.1, 1.0), tensor(torch, "b", (1024,), 0.1)
+    yield "W2", without_gradients(torch, lambda: F.gelu(F.layer_norm(x, (1024,), weight, bias)))
+
+
+def w3(torch) -> Cases:
+    x = tensor(torch, "x", (4096, 4096))
+    yield "W3", without_gradients(torch, lambda: torch.softmax(x, dim=-1))
+
+
+def w4(torch) -> Cases:
+    nn = torch.nn
+    layers = [m for _ in range(3) for m in (nn.Linear(1024, 1024), nn.GELU())]
+    model = nn.Sequential(*layers).eval()
+    fill(torch, model, "W4")
+    yield "W4", without_gradients(torch, model, tensor(torch, "x", (64, 1024)))
+
+
+def w9(torch) -> Cases:
+    x, a = tensor(torch, "x", (32,)), tensor(torch, "a", (32,), 0.1)
+    m = tensor(torch, "m", (32,), 0.01, 1.0)
+
+    def chain(y):
+        for _ in range(100):
+            y = y + a
+            y = y * m
+        return y
+
+    yield "W9", without_gradients(torch, chain, x)
+
+
+# ---- what one operator call costs
+
+
+def overhead(torch) -> Cases:
+    for grad in (False, True):
+        suffix = " grad" if grad else ""
+        x = tensor(torch, "x", (16,)).requires_grad_(grad)
+        y = tensor(torch, "y", (16,)).requires_grad_(grad)
+        square = tensor(torch, "s", (4, 4)).requires_grad_(grad)
+        other = tensor(torch, "t", (4, 4)).requires_grad_(grad)
+        linear = torch.nn.Linear(4, 4)
+        fill(torch, linear, "linear")
+        linear.requires_grad_(grad)
+        steps = {
+            "x + y": lambda x=x, y=y: x + y,
+            "x + 1.0": lambda x=x: x + 1.0,
+            "relu": lambda x=x: torch.relu(x),
+            "view": lambda x=x: x.view(4, 4),
+            "x[0]": lambda x=x: x[0],
+            "matmul 4x4": lambda a=square, b=other: torch.matmul(a, b),
+            "sum": lambda x=x: x.sum(),
+            "softmax": lambda a=square: torch.softmax(a, -1),
+            "nn.Linear(4, 4)": lambda m=linear, a=square: m(a),
+        }
+        for name, step in steps.items():
+            yield name + suffix, step
+
+
+def chain(torch) -> Cases:
+    x = tensor(torch, "x", (16,), 0.001, 1.0).requires_grad_(True)
+    y = tensor(torch, "y", (16,), 0.001, 1.0)
+    ones = tensor(torch, "ones", (16,), 0.0, 1.0)
+
+    def forward():
+        z = x
+        for _ in range(100):
+            z = z * y
+        return z
+
+    def both():
+        x.grad = None
+        forward().backward(ones)
+        return x.grad
+
+    yield "100 multiplications, forward", forward
+    yield "100 multiplications, forward and backward", both
+
+
+# ---- training steps
+
+
+def mlp(torch) -> Cases:
+    nn = torch.nn
+    model = nn.Sequential(
+        nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32)
+    )
+    fill(torch, model, "mlp")
+    x, target = tensor(torch, "x", (8, 32)), tensor(torch, "y", (8, 32))
+    parameters = list(model.parameters())
+
+    def forward_backward():
+        for p in parameters:
+            p.grad = None
+        loss = ((model(x) - target) ** 2).mean()
+        loss.backward()
+        return parameters[0].grad
+
+    yield "MLP 3 x 32, forward and backward", forward_backward
+
+    optimizer = torch.optim.SGD(parameters, lr=0.0)
+
+    def train():
+        optimizer.zero_grad()
+        loss = ((model(x) - target) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    yield "MLP 3 x 32, training step", train
+
+
+# ---- bandwidth
+
+
+def sweep(rows: int, label: str) -> Callable[[object], Cases]:
+    def cases(torch) -> Cases:
+        F = torch.nn.functional
+        x, y = tensor(torch, "x", (rows, 1024)), tensor(torch, "y", (rows, 1024))
+        p = torch.abs(x) + 0.5
+        flags = x > 0
+        row, weight = tensor(torch, "row", (1024,)), tensor(torch, "w", (1024,), 0.1, 1.0)
+        steps = {
+            "add": lambda: x + y,
+            "mul by number": lambda: x * 1.5,
+            "add row": lambda: x + row,
+            "div": lambda: x / p,
+            "exp": lambda: torch.exp(x),
+            "log": lambda: torch.log(p),
+            "tanh": lambda: torch.tanh(x),
+            "sigmoid": lambda: torch.sigmoid(x),
+            "sqrt": lambda: torch.sqrt(p),
+            "relu": lambda: torch.relu(x),
+            "gelu": lambda: F.gelu(x),
+            "where": lambda: torch.where(flags, x, y),
+            "x > y": lambda: x > y,
+            "copy": lambda: x.clone(),
+            "transpose copy": lambda: x.t().contiguous(),
+            "sum": lambda: x.sum(-1),
+            "sum of all": lambda: x.sum(),
+            "mean": lambda: x.mean(-1),
+            "amax": lambda: torch.amax(x, -1),
+            "sum over rows": lambda: x.sum(0),
+            "softmax": lambda: torch.softmax(x, -1),
+            "log_softmax": lambda: torch.log_softmax(x, -1),
+            "layer_norm": lambda: F.layer_norm(x, (1024,), weight, row),
+        }
+        for name, step in steps.items():
+            yield f"{name} {label}", without_gradients(torch, step)
+
+    return cases
+
+
+# ---- a model with its real weights
+
+
+def minilm(batch: int, length: int) -> Callable[[object], Cases]:
+    def cases(torch) -> Cases:
+        from benchmarks.minilm import load, tokens
+
+        model = load(torch).eval()
+        ids = tokens(torch, batch, length)
+        yield f"MiniLM batch {batch} x {length}", without_gradients(torch, model, ids)
+
+    return cases
+
+
+# ---- memory over many distinct calls
+
+
+def growing(torch) -> Cases:
+    """A step is 10,000 distinct calls; the next step goes on where it stopped."""
+    n = 1_000_000
+    x = tensor(torch, "x", (n,))
+    at = {"index": 0, "slice": 0, "length": 1}
+
+    def index():
+        i = at["index"]
+        for k in range(i, i + 10_000):
+            y = x[k]
+        at["index"] = (i + 10_000) % n
+        return y
+
+    def slices():
+        i = at["slice"]
+        for k in range(i, i + 10_000):
+            y = x[k : k + 16]
+        at["slice"] = (i + 10_000) % (n - 10_016)
+        return y
+
+    def lengths():
+        i = at["length"]
+        for k in range(i, i + 10_000):
+            y = x[: k & 0xFFFF or 1] + 1.0
+        at["length"] = i + 10_000
+        return y
+
+    yield "10,000 distinct x[i]", index
+    yield "10,000 distinct x[i:i+16]", slices
+    yield "10,000 growing x[:n] + 1", lengths
+
+
+GROUPS = {
+    b.name: b
+    for b in (
+        Benchmark("W1", "relu(x + b) * 2, both 1024 x 1024", w1),
+        Benchmark("W1v", "the same, b of 1024", w1v),
+        Benchmark("W2", "gelu(layer_norm(x)), 4096 x 1024", w2),
+        Benchmark("W3", "softmax of 4096 x 4096", w3, 1.0),
+        Benchmark("W4", "three Linear(1024, 1024) + GELU, batch 64", w4),
+        Benchmark("W9", "200 operators on 32 elements, one after the other", w9),
+        Benchmark("overhead", "one operator call on a few elements", overhead, 0.15),
+        Benchmark("chain", "100 multiplications in a row", chain, 0.3),
+        Benchmark("mlp", "a small model, trained", mlp),
+        Benchmark("sweep-1M", "1M elements in rows of 1024", sweep(1024, "1M"), 0.15),
+        Benchmark("sweep-16M", "16M elements in rows of 1024", sweep(16384, "16M"), 0.3),
+        Benchmark("minilm-1", "the MiniLM encoder, one sentence", minilm(1, 32), 1.0, 1e-3),
+        Benchmark("minilm-32", "the MiniLM encoder, 32 sentences", minilm(32, 32), 1.5, 1e-3),
+        Benchmark("growing", "distinct indices, slices and lengths", growing, 1.5, 0),
+    )
+}
