@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks import footprint, table
@@ -54,6 +53,17 @@ def wait_for_quiet(limit: float) -> float:
     return share
 
 
+def usable(peer: str) -> bool:
+    """Whether a child would find the peer: rushlight's bare sources, not built, do not count."""
+    code = f"import sys; sys.path.append({str(HERE.parent)!r}); import {peer}; {peer}.from_numpy"
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        print(f"{peer} is left out: {why}", file=sys.stderr)
+    return done.returncode == 0
+
+
 def run_child(peer: str, name: str, factor: float) -> list[dict]:
     command = [sys.executable, "-P", str(HERE / "child.py"), peer, name, str(factor)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -83,6 +93,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="processes a peer and benchmark")
     parser.add_argument("--quick", action="store_true", help="one repeat, a fifth of the time")
     parser.add_argument(
+        "--wait",
+        type=float,
+        default=15,
+        help="seconds to wait for an idle machine before a process",
+    )
+    parser.add_argument(
         "--out", type=Path, help="JSON lines (default: benchmarks/results/TIME.jsonl)"
     )
     parser.add_argument("--table", type=Path, help="only print the table of a file of JSON lines")
@@ -102,12 +118,9 @@ def main() -> int:
         print(table.render(table.read(arguments.table), tolerances))
         return 0
     repeats, factor = (1, 0.2) if arguments.quick else (arguments.repeats, 1.0)
-    peers = []
-    for peer in arguments.peers.split(","):
-        if find_spec(peer) is None:
-            print(f"{peer} is not installed: left out", file=sys.stderr)
-        else:
-            peers.append(peer)
+    peers = [peer for peer in arguments.peers.split(",") if usable(peer)]
+    if not peers:
+        return 1
     out = arguments.out or HERE / "results" / time.strftime("%Y%m%d-%H%M%S.jsonl")
     out.parent.mkdir(parents=True, exist_ok=True)
     names = arguments.names or [*GROUPS, "footprint"]
