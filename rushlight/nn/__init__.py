@@ -1,6 +1,5 @@
 """Modules, functional API, initialisation, losses."""
 
-from rushlight.nn import functional, init, parameter, utils
 from rushlight.nn.activation import (
     ELU,
     GELU,
@@ -43,3 +42,5 @@ from rushlight.nn.loss import (
 from rushlight.nn.module import Module
 from rushlight.nn.normalization import LayerNorm, RMSNorm
 from rushlight.nn.parameter import Buffer, Parameter
+
+from . import functional, init, parameter, utils

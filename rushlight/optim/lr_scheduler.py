@@ -1,0 +1,334 @@
+"""Schedules of the learning rate: each sets ``lr`` in the optimizer's groups, once when it is
+made and once a ``step()``.
+
+Takes an Optimizer; call ``step()`` after the optimizer's. Invariant: ``last_epoch`` counts the
+steps; ``initial_lr`` of a group is what a schedule starts from. Schedules written as a change of
+the current rate can be chained: their factors multiply.
+"""
+
+import math
+import types
+import warnings
+from bisect import bisect_right
+from collections import Counter
+
+from rushlight.optim.optimizer import Optimizer
+
+
+class LRScheduler:
+    """Base. A subclass gives ``get_lr()``: the rates of all groups at ``last_epoch``, from those
+    before (``group['lr']``).
+
+    last_epoch: -1 to start anew, else the step to go on from (groups then need 'initial_lr':
+    KeyError).
+    """
+
+    def __init__(self, optimizer, last_epoch=-1):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        for i, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming an "
+                    "optimizer"
+                )
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._step_count = 0
+        self._advance(self.last_epoch + 1)
+
+    def get_lr(self):
+        raise NotImplementedError
+
+    def get_last_lr(self):
+        """The rates that the last step set, one a group."""
+        return self._last_lr
+
+    def step(self, epoch=None):
+        """The next rates; epoch: the rates at that step (deprecated in PyTorch, kept for code
+        that has it).
+        """
+        if self._step_count == 1 and self.optimizer._steps_taken == 0:
+            warnings.warn(
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first "
+                "value of the schedule is "
+                "skipped. Call `optimizer.step()` first.",
+                stacklevel=2,
+            )
+        if epoch is None:
+            self._advance(self.last_epoch + 1)
+        else:
+            self._advance(epoch, jump=True)
+
+    def _advance(self, epoch, jump=False):
+        self._step_count += 1
+        self.last_epoch = epoch
+        closed = getattr(self, "_closed_form_lr", None)
+        self._set(closed() if jump and closed else self.get_lr())
+
+    def _set(self, rates):
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def _rates(self):
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self):
+        """All fields but the optimizer."""
+        return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
+
+    def load_state_dict(self, state_dict):
+        self.__dict__.update(state_dict)
+
+
+class LambdaLR(LRScheduler):
+    """initial_lr * lr_lambda(step). lr_lambda: a function, or a list with one a group."""
+
+    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+        groups = len(optimizer.param_groups)
+        self.lr_lambdas = (
+            list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * groups
+        )
+        if len(self.lr_lambdas) != groups:
+            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        return [
+            base * factor(self.last_epoch)
+            for base, factor in zip(self.base_lrs, self.lr_lambdas, strict=True)
+        ]
+
+    def state_dict(self):
+        """Functions are not saved; callable objects are, by their fields."""
+        state = {
+            name: value for name, value in super().state_dict().items() if name != "lr_lambdas"
+        }
+        state["lr_lambdas"] = [
+            None if isinstance(f, types.FunctionType) else dict(f.__dict__) for f in self.lr_lambdas
+        ]
+        return state
+
+    def load_state_dict(self, state_dict):
+        state = dict(state_dict)
+        for factor, fields in zip(self.lr_lambdas, state.pop("lr_lambdas"), strict=True):
+            if fields is not None:
+                factor.__dict__.update(fields)
+        super().load_state_dict(state)
+
+
+class MultiplicativeLR(LambdaLR):
+    """The rate before * lr_lambda(step)."""
+
+    def get_lr(self):
+        if self.last_epoch == 0:
+            return self._rates()
+        return [
+            rate * factor(self.last_epoch)
+            for rate, factor in zip(self._rates(), self.lr_lambdas, strict=True)
+        ]
+
+
+class StepLR(LRScheduler):
+    """Times gamma every step_size steps."""
+
+    def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        if self.last_epoch == 0 or self.last_epoch % self.step_size:
+            return self._rates()
+        return [rate * self.gamma for rate in self._rates()]
+
+    def _closed_form_lr(self):
+        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """Times gamma at each of the milestones; a milestone given twice counts twice."""
+
+    def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        return [rate * self.gamma ** self.milestones[self.last_epoch] for rate in self._rates()]
+
+    def _closed_form_lr(self):
+        passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return [base * self.gamma**passed for base in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """Times gamma every step."""
+
+    def __init__(self, optimizer, gamma, last_epoch=-1):
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        return (
+            self._rates() if self.last_epoch == 0 else [rate * self.gamma for rate in self._rates()]
+        )
+
+    def _closed_form_lr(self):
+        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """A factor that goes in a line from start_factor to end_factor over total_iters steps, and
+    stays.
+    """
+
+    def __init__(
+        self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1
+    ):
+        if not 0 < start_factor <= 1.0:
+            raise ValueError(
+                "Starting multiplicative factor expected to be greater than 0 and less or equal "
+                "to 1."
+            )
+        if not 0 <= end_factor <= 1.0:
+            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self, epoch):
+        return (
+            self.start_factor
+            + (self.end_factor - self.start_factor)
+            * min(epoch, self.total_iters)
+            / self.total_iters
+        )
+
+    def get_lr(self):
+        if self.last_epoch > self.total_iters:
+            return self._rates()
+        change = (
+            self.start_factor
+            if self.last_epoch == 0
+            else self._factor(self.last_epoch) / self._factor(self.last_epoch - 1)
+        )
+        return [rate * change for rate in self._rates()]
+
+    def _closed_form_lr(self):
+        return [base * self._factor(self.last_epoch) for base in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """Times factor until total_iters steps have passed."""
+
+    def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
+        if not 0 <= factor <= 1.0:
+            raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        change = (
+            self.factor
+            if self.last_epoch == 0
+            else 1 / self.factor
+            if self.last_epoch == self.total_iters
+            else 1
+        )
+        return [rate * change for rate in self._rates()]
+
+    def _closed_form_lr(self):
+        return [
+            base * (self.factor if self.last_epoch < self.total_iters else 1)
+            for base in self.base_lrs
+        ]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Half a cosine from initial_lr to eta_min over T_max steps, and back up over the next
+    (Loshchilov and Hutter, 2017).
+    """
+
+    def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        t = self.last_epoch
+        if t == 0:
+            return self._rates()
+        if self._step_count == 1 and t > 0:
+            return self._closed_form_lr()
+        before, now = (1 + math.cos(math.pi * step / self.T_max) for step in (t - 1, t))
+        if (t - 1 - self.T_max) % (2 * self.T_max) == 0:  # at the bottom: nothing left to multiply
+            return [
+                rate + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
+                for base, rate in zip(self.base_lrs, self._rates(), strict=True)
+            ]
+        return [now / before * (rate - self.eta_min) + self.eta_min for rate in self._rates()]
+
+    def _closed_form_lr(self):
+        wave = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * wave for base in self.base_lrs]
+
+
+class SequentialLR(LRScheduler):
+    """One schedule after the other: schedulers[i] rules until milestones[i] steps have passed."""
+
+    def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
+        if not schedulers:
+            raise ValueError(
+                "SequentialLR expects at least one scheduler to be chained, but got no scheduler."
+            )
+        for i, scheduler in enumerate(schedulers):
+            if scheduler.optimizer is not optimizer:
+                raise ValueError(
+                    "SequentialLR expects all schedulers to belong to the same optimizer, but "
+                    "got scheduler "
+                    f"{type(scheduler).__name__} at index {i} with another one."
+                )
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError(
+                "Sequential Schedulers expects number of schedulers provided to be one more than "
+                "the number of milestone "
+                f"points, but got number of schedulers {len(schedulers)} and the number of "
+                "milestones to be equal to "
+                f"{len(milestones)}"
+            )
+        self.optimizer = optimizer
+        self._schedulers, self._milestones = list(schedulers), list(milestones)
+        self.last_epoch = last_epoch + 1
+        for (
+            group
+        ) in optimizer.param_groups:  # the schedules have each set their first rate: start anew
+            group["lr"] = group["initial_lr"]
+        for scheduler in self._schedulers:
+            scheduler.last_epoch -= 1
+            scheduler._step_count = 0
+        self._schedulers[0]._advance(self._schedulers[0].last_epoch + 1)
+        self._last_lr = self._schedulers[0].get_last_lr()
+
+    def step(self):
+        self.last_epoch += 1
+        i = bisect_right(self._milestones, self.last_epoch)
+        scheduler = self._schedulers[i]
+        if i > 0 and self._milestones[i - 1] == self.last_epoch:
+            scheduler._set(scheduler.base_lrs)
+            scheduler._advance(0, jump=True)
+        else:
+            scheduler._advance(scheduler.last_epoch + 1)
+        self._last_lr = scheduler.get_last_lr()
+
+    def state_dict(self):
+        state = {
+            name: value for name, value in super().state_dict().items() if name != "_schedulers"
+        }
+        return dict(state, _schedulers=[scheduler.state_dict() for scheduler in self._schedulers])
+
+    def load_state_dict(self, state_dict):
+        state = dict(state_dict)
+        for scheduler, saved in zip(self._schedulers, state.pop("_schedulers"), strict=True):
+            scheduler.load_state_dict(saved)
+        super().load_state_dict(state)
