@@ -224,6 +224,40 @@ def scaled_erfc(u):
 
 add("erfc_f32d", scaled_erfc, -1, 0.67, 12, to_f64, weight=lambda u: 1 / scaled_erfc(u))
 
+add("exp2_f32", tail(lambda t: (t * LN2).exp(), [1]), -0.5, 0.5, 5, to_f32, weight=lambda t: t)
+add("atan_f32d", sqrt_arg(atan), 0, 1, 12, to_f64)
+add("asin_f32d", sqrt_arg(asin), 0, 0.25, 8, to_f64)
+add("sinh_f32d", lambda t: (t.sqrt().exp() - (-t.sqrt()).exp()) / 2 / t.sqrt(), 0, 0.25, 4, to_f64)
+add("sin_turn_f32", tail(lambda t: sin(t.sqrt()) / t.sqrt(), [1]), 0, 0.62, 2, to_f32, weight=lambda t: t)
+add("cos_turn_f32", tail(lambda t: cos(t.sqrt()), [1, D("-0.5")]), 0, 0.62, 2, to_f32, weight=lambda t: t * t)
+
+# ---- double ----
+# e^r = 1 + r + r^2 p(r)
+add("exp_f64", tail(D.exp, [1, 1]), -H, H, 9, to_f64, weight=lambda t: t * t)
+add("exp_f64x", tail(D.exp, [1, 1]), -H, H, 10, to_f64, weight=lambda t: t * t)
+# 2 atanh(s) = 2 s + s^3 p(s^2), s = f/(2+f)
+add("log_f64", tail(lambda t: 2 * atanh_over(t.sqrt()), [2]), 0, 0.02945, 6, to_f64, weight=lambda t: t)
+add("log_f64x", tail(lambda t: 2 * atanh_over(t.sqrt()), [2, D(2) / 3]), 0, 0.02945, 8, to_f64, weight=lambda t: t * t)
+add("sin_f64", tail(lambda t: sin(t.sqrt()) / t.sqrt(), [1]), 0, 0.62, 5, to_f64, weight=lambda t: t)
+add("cos_f64", tail(lambda t: cos(t.sqrt()), [1, D("-0.5")]), 0, 0.62, 5, to_f64, weight=lambda t: t * t)
+add("tanh_f64", tail(sqrt_arg(tanh), [1]), 0, 0.31, 9, to_f64, weight=lambda t: t)
+add("sinh_f64", tail(lambda t: (t.sqrt().exp() - (-t.sqrt()).exp()) / 2 / t.sqrt(), [1]), 0, 1, 7, to_f64, weight=lambda t: t)
+add("atan_f64", tail(sqrt_arg(atan), [1]), 0, 0.1717, 10, to_f64, weight=lambda t: t)
+add("asin_f64", tail(sqrt_arg(asin), [1]), 0, 0.25, 12, to_f64, weight=lambda t: t)
+# erf a = a + a p(a^2) below 1
+add("erf_f64_small", lambda t: erf(t.sqrt()) / t.sqrt() - 1, 0, 1, 11, to_f64)
+
+
+def even_erfc(u):
+    """The same times a + 2: between 2 and 0.56, so that the polynomial's rounding stays relative."""
+    return scaled_erfc(u) * 4 / (1 - u)
+
+
+add("erfc_f64", even_erfc, -1, 0.8665, 25, to_f64, weight=lambda u: 1 / even_erfc(u))
+add("lgamma_f64", lambda t: lgamma(t + 2) / t, -0.5, 0.5, 18, to_f64)
+add("stirling_f64", lambda t: stirling(1 / t.sqrt()) / t.sqrt(), 0, D(1) / 72, 6, to_f64)
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:] or FITS:
         args, kw = FITS[name]

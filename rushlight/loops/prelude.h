@@ -180,10 +180,9 @@ RL_FN float rl_erf_f32(float x) {
     float a = __builtin_fabsf(x), z = x * x, t = a - 2.465f;
     float p = RL_P6(z, 0.12837917f, -0.3761263f, 0.11283618f, -0.026855124f, 0.005190726f, -0.0008030654f,
                     7.919902e-05f);
-    float q = RL_P14(t,
-                    0.00049023423f, -0.0025916211f, 0.006388529f, -0.009635914f, 0.009745152f, -0.0067114704f,
-                    0.0029212963f, -0.000473663f, -0.00034316123f, 0.00029610566f, -7.666215e-05f,
-                    -2.3795197e-05f, 1.7140008e-05f, -1.5129939e-07f, -1.0679591e-06f);
+    float q = RL_P14(t, 0.00049023423f, -0.0025916211f, 0.006388529f, -0.009635914f, 0.009745152f,
+                     -0.0067114704f, 0.0029212963f, -0.000473663f, -0.00034316123f, 0.00029610566f,
+                     -7.666215e-05f, -2.3795197e-05f, 1.7140008e-05f, -1.5129939e-07f, -1.0679591e-06f);
     q = a > 3.93f ? 0.0f : q;
     float y = a < 1.0f ? x + x * p : __builtin_copysignf(1.0f - q, x);
     return x != x ? x : y;
@@ -207,9 +206,8 @@ RL_FN double rl_log2_short(double x) {
     double n = rl_make_f64((b >> 52) | 0x4330000000000000ull) - (4503599627370496.0 + 1023.0);
     double m = rl_make_f64((b & 0xfffffffffffffull) + 0x3fe6a09e00000000ull);
     double s = (m - 1.0) / (m + 1.0), z = s * s;
-    return n + s * RL_P5(z,
-                        2.8853900817778477, 0.9617966941182823, 0.5770779407763541, 0.41220942612034367,
-                        0.3198980850475415, 0.2830152541430632);
+    return n + s * RL_P5(z, 2.8853900817778477, 0.9617966941182823, 0.5770779407763541, 0.41220942612034367,
+                         0.3198980850475415, 0.2830152541430632);
 }
 
 RL_FN float rl_erfc_f32(float x) {
@@ -337,6 +335,344 @@ RL_FN float rl_pow_f32(float x, float y) {
     p = (x < 0.0f) & (x > -RL_INF_F32) & !whole ? RL_NAN_F64 : p;
     p = (x != x) | (y != y) ? RL_NAN_F64 : p;
     return (x == 1.0f) | (y == 0.0f) ? 1.0f : (float)p;
+}
+
+// ---- float32, the rest ---------------------------------------------------------------------------------------
+
+RL_FN float rl_exp2_f32(float x) {
+    float c = x > 129.0f ? 129.0f : x;
+    c = c < -152.0f ? -152.0f : c;
+    float t = c + RL_MAGIC_F32, r = c - (t - RL_MAGIC_F32);
+    return rl_scale_f32(1.0f + r * RL_P5(r, 0.6931472f, 0.2402265f, 0.05550358f, 0.009618077f, 0.0013391643f,
+                                         0.00015456358f), rl_low_bits_f32(t));
+}
+
+RL_FN float rl_log2_f32(float x) { return rl_log_ends_f32(x, (float)rl_log2_short(x)); }
+RL_FN float rl_log10_f32(float x) { return rl_log_ends_f32(x, (float)(rl_log2_short(x) * 0.3010299956639812)); }
+
+RL_FN double rl_atan_short(double t) { // for |t| <= 1
+    return t * RL_P12(t * t, 0.9999999999902917, -0.3333333299505203, 0.19999980353726132, -0.1428526249315547,
+                      0.11105656195773819, -0.09051137284771305, 0.07502231483075551, -0.06038548717568802,
+                      0.043902872837492515, -0.02627157888028383, 0.011602326209154768, -0.0032614871502009046,
+                      0.0004301649777464705);
+}
+RL_FN float rl_atan_f32(float x) {
+    double d = __builtin_fabs((double)x);
+    double a = rl_atan_short(d > 1.0 ? 1.0 / d : d);
+    a = d > 1.0 ? 1.5707963267948966 - a : a;
+    return x != x ? x : __builtin_copysignf((float)a, x);
+}
+RL_FN float rl_atan2_f32(float y, float x) {
+    double a = __builtin_fabsf(y), b = __builtin_fabsf(x);
+    double low = a < b ? a : b, high = a < b ? b : a;
+    double t = low / high;
+    t = low == high ? 1.0 : t; // both infinite
+    t = high == 0.0 ? 0.0 : t;
+    t = rl_atan_short(t);
+    t = a > b ? 1.5707963267948966 - t : t;
+    t = rl_bits_f32(x) >> 31 ? 3.141592653589793 - t : t;
+    return (x != x) | (y != y) ? RL_NAN_F32 : __builtin_copysignf((float)t, y);
+}
+
+// asin a below 1/2; above, pi/2 - 2 asin(sqrt((1 - a)/2)).
+RL_FN double rl_asin_short(double a) {
+    bool far = a > 0.5;
+    double z = far ? (1.0 - a) * 0.5 : a * a, s = far ? __builtin_sqrt(z) : a;
+    double p = s * RL_P8(z, 1.000000000000879, 0.16666666610469333, 0.07500005894435696, 0.04464048765267565,
+                         0.030429338558733716, 0.021845271599277766, 0.02073108638165211, 0.0017925734675036142,
+                         0.03308111634532171);
+    return far ? 1.5707963267948966 - 2.0 * p : p;
+}
+RL_FN float rl_asin_f32(float x) {
+    return x != x ? x : __builtin_copysignf((float)rl_asin_short(__builtin_fabs((double)x)), x);
+}
+RL_FN float rl_acos_f32(float x) {
+    double a = __builtin_fabs((double)x), z = (1.0 - a) * 0.5, s = __builtin_sqrt(z);
+    bool far = a > 0.5;
+    double w = far ? s : (double)x, p = w * RL_P8(w * w, 1.000000000000879, 0.16666666610469333,
+                                                  0.07500005894435696, 0.04464048765267565,
+                                                  0.030429338558733716, 0.021845271599277766,
+                                                  0.02073108638165211, 0.0017925734675036142,
+                                                  0.03308111634532171);
+    double y = far ? (x < 0.0f ? 3.141592653589793 - 2.0 * p : 2.0 * p) : 1.5707963267948966 - p;
+    return a > 1.0 ? RL_NAN_F32 : x != x ? x : (float)y;
+}
+
+RL_FN float rl_sinh_f32(float x) {
+    double a = __builtin_fabs((double)x), z = a * a;
+    double e = rl_exp2_short((a > 200.0 ? 200.0 : a) * 1.4426950408889634);
+    double y = a < 0.5 ? a * RL_P4(z, 1.000000000000048, 0.16666666665707128, 0.008333333640335318,
+                                   0.0001984092613566055, 2.771430720430082e-06) : 0.5 * (e - 1.0 / e);
+    return x != x ? x : __builtin_copysignf((float)y, x);
+}
+RL_FN float rl_cosh_f32(float x) {
+    double a = __builtin_fabs((double)x), e = rl_exp2_short((a > 200.0 ? 200.0 : a) * 1.4426950408889634);
+    return x != x ? x : (float)(0.5 * (e + 1.0 / e));
+}
+
+// Near 0 the logarithms of the inverse hyperbolics lose the argument's bits, and three terms of the series do.
+RL_FN float rl_asinh_f32(float x) {
+    double a = __builtin_fabs((double)x), z = a * a;
+    double far = rl_log2_short(a + __builtin_sqrt(z + 1.0)) * 0.6931471805599453;
+    double near = a * (1.0 + z * (-1.0 / 6 + z * (3.0 / 40 - z * (15.0 / 336))));
+    double y = a < 0.0625 ? near : far;
+    y = a == RL_INF_F64 ? a : y;
+    return x != x ? x : __builtin_copysignf((float)y, x);
+}
+RL_FN float rl_acosh_f32(float x) {
+    double d = x;
+    float y = (float)(rl_log2_short(d + __builtin_sqrt(d * d - 1.0)) * 0.6931471805599453);
+    y = x == RL_INF_F32 ? x : y;
+    return x < 1.0f ? RL_NAN_F32 : x != x ? x : y;
+}
+RL_FN float rl_atanh_f32(float x) {
+    double a = __builtin_fabs((double)x), z = a * a;
+    double far = rl_log2_short((1.0 + a) / (1.0 - a)) * 0.34657359027997264;
+    double near = a * (1.0 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7))));
+    double y = a < 0.0625 ? near : far;
+    y = a == 1.0 ? RL_INF_F64 : y;
+    y = a > 1.0 ? RL_NAN_F64 : y;
+    return x != x ? x : __builtin_copysignf((float)y, x);
+}
+
+RL_FN float rl_nextafter_f32(float x, float y) {
+    rl_u32 b = rl_bits_f32(x), away = (y > x) == (x > 0.0f) ? 1u : ~0u;
+    float n = rl_make_f32(x == 0.0f ? (rl_bits_f32(y) & 0x80000000u) | 1u : b + away);
+    n = x == y ? y : n;
+    return (x != x) | (y != y) ? RL_NAN_F32 : n;
+}
+
+// ---- remainders ----------------------------------------------------------------------------------------------
+// Exact for every pair, by long division of the mantissas: a loop of data-dependent length, so these alone do not
+// vectorise. A quotient below 2^11 takes one round.
+
+RL_FN double rl_fmod_f64(double x, double y) {
+    rl_u64 a = rl_bits_f64(x) & 0x7fffffffffffffffull, b = rl_bits_f64(y) & 0x7fffffffffffffffull;
+    if (b == 0 || b > 0x7ff0000000000000ull || a >= 0x7ff0000000000000ull) return RL_NAN_F64;
+    if (a < b) return x;
+    rl_i32 ea = (rl_i32)(a >> 52), eb = (rl_i32)(b >> 52);
+    rl_u64 m = a & 0xfffffffffffffull, d = b & 0xfffffffffffffull;
+    if (ea) m |= 0x10000000000000ull; else ea = 1;
+    if (eb) d |= 0x10000000000000ull; else eb = 1;
+    m %= d;
+    for (rl_i32 left = ea - eb; left > 0 && m;) {
+        rl_i32 step = left < 11 ? left : 11;
+        m = (m << step) % d;
+        left -= step;
+    }
+    // m 2^(eb - 1075), below 2^53: the integer conversion is exact, and so is either scaling, whose result is a
+    // multiple of the least bit of y.
+    double r = (double)(rl_i64)m;
+    double scale = rl_make_f64((rl_u64)(eb > 52 ? eb - 52 : eb + 485) << 52);
+    r = r * (eb > 52 ? 1.0 : rl_make_f64((rl_u64)(1023 - 537) << 52)) * scale;
+    return __builtin_copysign(r, x);
+}
+// The sign of y, as Python's % and torch.remainder; a zero keeps the sign of x, as there.
+RL_FN double rl_remainder_f64(double x, double y) {
+    double r = rl_fmod_f64(x, y);
+    return (r != 0.0) & ((y < 0.0) != (r < 0.0)) ? r + y : r;
+}
+RL_FN double rl_floor_div_f64(double x, double y) {
+    double r = rl_fmod_f64(x, y), q = (x - r) / y;
+    q = (r != 0.0) & ((y < 0.0) != (r < 0.0)) ? q - 1.0 : q;
+    double f = __builtin_floor(q);
+    f = q - f > 0.5 ? f + 1.0 : f;
+    f = q == 0.0 ? __builtin_copysign(0.0, x / y) : f;
+    return y == 0.0 ? x / y : f;
+}
+RL_FN float rl_fmod_f32(float x, float y) { return (float)rl_fmod_f64(x, y); }
+RL_FN float rl_remainder_f32(float x, float y) {
+    float r = rl_fmod_f32(x, y);
+    return (r != 0.0f) & ((y < 0.0f) != (r < 0.0f)) ? r + y : r;
+}
+RL_FN float rl_floor_div_f32(float x, float y) {
+    float r = rl_fmod_f32(x, y), q = (x - r) / y;
+    q = (r != 0.0f) & ((y < 0.0f) != (r < 0.0f)) ? q - 1.0f : q;
+    float f = __builtin_floorf(q);
+    f = q - f > 0.5f ? f + 1.0f : f;
+    f = q == 0.0f ? __builtin_copysignf(0.0f, x / y) : f;
+    return y == 0.0f ? x / y : f;
+}
+
+// ---- integers ------------------------------------------------------------------------------------------------
+// Arithmetic wraps, in the unsigned type of at least int's width, where wrapping is defined. A zero divisor gives 0
+// (its detection is the caller's), the least integer over -1 gives itself. Shifts by less than 0 or by the width or
+// more empty the number of its bits; a negative power is 0 but for the bases 1 and -1.
+
+#define RL_INT_COMMON(S, T, U, BITS)                                                                               \
+    RL_FN T rl_add_##S(T a, T b) { return (T)((U)a + (U)b); }                                                      \
+    RL_FN T rl_sub_##S(T a, T b) { return (T)((U)a - (U)b); }                                                      \
+    RL_FN T rl_mul_##S(T a, T b) { return (T)((U)a * (U)b); }                                                      \
+    RL_FN T rl_neg_##S(T a) { return (T)(0 - (U)a); }                                                              \
+    RL_FN T rl_minimum_##S(T a, T b) { return a < b ? a : b; }                                                     \
+    RL_FN T rl_maximum_##S(T a, T b) { return a > b ? a : b; }                                                     \
+    RL_FN T rl_shl_##S(T a, T b) {                                                                                 \
+        bool in = (b >= 0) & (b < BITS);                                                                           \
+        return in ? (T)((U)a << (in ? b : 0)) : (T)0;                                                              \
+    }                                                                                                              \
+    RL_FN T rl_shr_##S(T a, T b) {                                                                                 \
+        bool in = (b >= 0) & (b < BITS);                                                                           \
+        return in ? (T)(a >> (in ? b : 0)) : (T)(a < 0 ? -1 : 0);                                                  \
+    }                                                                                                              \
+    RL_FN T rl_ipow_##S(T a, T b) {                                                                                \
+        U power = 1, square = (U)a;                                                                                \
+        for (U left = b > 0 ? (U)b : 0; left; left >>= 1) {                                                        \
+            power *= left & 1 ? square : 1;                                                                        \
+            square *= square;                                                                                      \
+        }                                                                                                          \
+        T negative = a == 1 ? (T)1 : a == (T)-1 ? (b & 1 ? (T)-1 : (T)1) : (T)0;                                   \
+        return b < 0 ? negative : (T)power;                                                                        \
+    }
+
+#define RL_INT_SIGNED(S, T, U, BITS)                                                                               \
+    RL_INT_COMMON(S, T, U, BITS)                                                                                   \
+    RL_FN T rl_abs_##S(T a) { return a < 0 ? rl_neg_##S(a) : a; }                                                  \
+    RL_FN T rl_sign_##S(T a) { return (T)((a > 0) - (a < 0)); }                                                    \
+    RL_FN T rl_trunc_div_##S(T a, T b) {                                                                           \
+        T d = (b == 0) | (b == -1) ? (T)1 : b, q = (T)(a / d);                                                     \
+        return b == -1 ? rl_neg_##S(a) : b == 0 ? (T)0 : q;                                                        \
+    }                                                                                                              \
+    RL_FN T rl_fmod_##S(T a, T b) {                                                                                \
+        T d = (b == 0) | (b == -1) ? (T)1 : b;                                                                     \
+        return (T)(a % d);                                                                                         \
+    }                                                                                                              \
+    RL_FN T rl_floor_div_##S(T a, T b) {                                                                           \
+        T q = rl_trunc_div_##S(a, b), r = rl_fmod_##S(a, b);                                                       \
+        return (T)(q - ((r != 0) & ((r < 0) != (b < 0))));                                                         \
+    }                                                                                                              \
+    RL_FN T rl_remainder_##S(T a, T b) {                                                                           \
+        T r = rl_fmod_##S(a, b);                                                                                   \
+        return (T)(r + ((r != 0) & ((r < 0) != (b < 0)) ? b : 0));                                                 \
+    }
+
+#define RL_INT_UNSIGNED(S, T, U, BITS)                                                                             \
+    RL_INT_COMMON(S, T, U, BITS)                                                                                   \
+    RL_FN T rl_abs_##S(T a) { return a; }                                                                          \
+    RL_FN T rl_sign_##S(T a) { return a != 0; }                                                                    \
+    RL_FN T rl_trunc_div_##S(T a, T b) { return b == 0 ? (T)0 : (T)(a / (b == 0 ? (T)1 : b)); }                    \
+    RL_FN T rl_fmod_##S(T a, T b) { return b == 0 ? (T)0 : (T)(a % (b == 0 ? (T)1 : b)); }                         \
+    RL_FN T rl_floor_div_##S(T a, T b) { return rl_trunc_div_##S(a, b); }                                          \
+    RL_FN T rl_remainder_##S(T a, T b) { return rl_fmod_##S(a, b); }
+
+RL_INT_SIGNED(i8, rl_i8, rl_u32, 8)
+RL_INT_SIGNED(i16, rl_i16, rl_u32, 16)
+RL_INT_SIGNED(i32, rl_i32, rl_u32, 32)
+RL_INT_SIGNED(i64, rl_i64, rl_u64, 64)
+RL_INT_UNSIGNED(u8, rl_u8, rl_u32, 8)
+RL_INT_UNSIGNED(u16, rl_u16, rl_u32, 16)
+RL_INT_UNSIGNED(u32, rl_u32, rl_u32, 32)
+RL_INT_UNSIGNED(u64, rl_u64, rl_u64, 64)
+
+// ---- half storage --------------------------------------------------------------------------------------------
+// Round to nearest even; NaN keeps its sign and the top of its payload and is made quiet, as the hardware's
+// conversions do.
+
+RL_FN float rl_f16_to_f32(rl_u16 h) {
+    // Shifted into place the exponent is 112 short: multiplying by 2^112 mends it, for denormals too.
+    rl_u32 a = (rl_u32)(h & 0x7fff) << 13;
+    rl_u32 b = rl_bits_f32(rl_make_f32(a) * 5.192296858534828e33f);
+    b = a >= 0x0f800000u ? a + 0x70000000u : b;
+    b = a > 0x0f800000u ? b | 0x00400000u : b;
+    return rl_make_f32(b | (rl_u32)(h & 0x8000) << 16);
+}
+RL_FN rl_u16 rl_f32_to_f16(float x) {
+    rl_u32 b = rl_bits_f32(x), a = b & 0x7fffffffu;
+    rl_u32 normal = (a - 0x38000000u + 0xfffu + (a >> 13 & 1)) >> 13;
+    // Adding 1/2, whose last bit is the least half denormal, rounds a small number to a multiple of that.
+    rl_u32 small = rl_bits_f32(rl_make_f32(a) + 0.5f) - 0x3f000000u;
+    rl_u32 h = a < 0x38800000u ? small : normal;
+    h = a >= 0x477ff000u ? 0x7c00u : h;
+    h = a > 0x7f800000u ? 0x7e00u | (a >> 13 & 0x3ffu) : h;
+    return (rl_u16)(h | (b >> 16 & 0x8000u));
+}
+RL_FN float rl_bf16_to_f32(rl_u16 h) { return rl_make_f32((rl_u32)h << 16); }
+RL_FN rl_u16 rl_f32_to_bf16(float x) {
+    rl_u32 b = rl_bits_f32(x), rounded = (b + 0x7fffu + (b >> 16 & 1)) >> 16;
+    return (rl_u16)(x != x ? (b >> 16 | 0x40u) : rounded);
+}
+
+// ---- casts to integers ---------------------------------------------------------------------------------------
+// What PyTorch gives on x86-64: truncation where it fits; otherwise the processor's least integer. Widths below 32
+// take the low bits of the 32-bit result, unsigned 32 those of the 64-bit one.
+
+#define RL_CASTS(F, T, X)                                                                                          \
+    RL_FN rl_i32 rl_##F##_to_i32(T x) {                                                                            \
+        bool fits = (__builtin_trunc##X(x) >= (T)-2147483648.0) & (x < (T)2147483648.0);                            \
+        rl_i32 i = (rl_i32)(fits ? x : (T)0);                                                                      \
+        return fits ? i : (rl_i32)0x80000000u;                                                                     \
+    }                                                                                                              \
+    RL_FN rl_i64 rl_##F##_to_i64(T x) {                                                                            \
+        bool fits = (x >= (T)-9223372036854775808.0) & (x < (T)9223372036854775808.0);                             \
+        rl_i64 i = (rl_i64)(fits ? x : (T)0);                                                                      \
+        return fits ? i : (rl_i64)0x8000000000000000ull;                                                           \
+    }                                                                                                              \
+    RL_FN rl_u64 rl_##F##_to_u64(T x) {                                                                            \
+        bool big = x >= (T)9223372036854775808.0;                                                                  \
+        rl_u64 i = (rl_u64)rl_##F##_to_i64(big ? x - (T)9223372036854775808.0 : x);                                \
+        return big ? i ^ 0x8000000000000000ull : i;                                                                \
+    }                                                                                                              \
+    RL_FN rl_i16 rl_##F##_to_i16(T x) { return (rl_i16)rl_##F##_to_i32(x); }                                       \
+    RL_FN rl_i8 rl_##F##_to_i8(T x) { return (rl_i8)rl_##F##_to_i32(x); }                                          \
+    RL_FN rl_u32 rl_##F##_to_u32(T x) { return (rl_u32)rl_##F##_to_i64(x); }                                       \
+    RL_FN rl_u16 rl_##F##_to_u16(T x) { return (rl_u16)rl_##F##_to_i32(x); }                                       \
+    RL_FN rl_u8 rl_##F##_to_u8(T x) { return (rl_u8)rl_##F##_to_i32(x); }                                          \
+    RL_FN bool rl_##F##_to_bool(T x) { return x != (T)0; }
+RL_CASTS(f32, float, f)
+RL_CASTS(f64, double, )
+
+// ---- random numbers ------------------------------------------------------------------------------------------
+// Philox4x32-10 (Salmon et al., 2011). The key is the seed, the counter (counter low, counter high, lane, 0). One
+// block an element: element e of a call that reserved counters from `offset` on uses counter offset + e, whatever
+// its type; float32 takes the first word (normal: two), float64 the first two (normal: four). Sharing a block among
+// four elements would need loops that know of it. `lane` separates several draws for one element.
+
+struct rl_block { rl_u32 a, b, c, d; };
+
+RL_FN rl_block rl_philox(rl_u64 seed, rl_u64 counter, rl_u32 lane) {
+    rl_u32 a = (rl_u32)counter, b = (rl_u32)(counter >> 32), c = lane, d = 0;
+    rl_u32 k = (rl_u32)seed, l = (rl_u32)(seed >> 32);
+#define RL_ROUND                                                                                                   \
+    {                                                                                                              \
+        rl_u64 p = (rl_u64)a * 0xD2511F53u, q = (rl_u64)c * 0xCD9E8D57u;                                           \
+        a = (rl_u32)(q >> 32) ^ b ^ k;                                                                             \
+        c = (rl_u32)(p >> 32) ^ d ^ l;                                                                             \
+        b = (rl_u32)q;                                                                                             \
+        d = (rl_u32)p;                                                                                             \
+        k += 0x9E3779B9u;                                                                                          \
+        l += 0xBB67AE85u;                                                                                          \
+    }
+    RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND
+#undef RL_ROUND
+    rl_block out = {a, b, c, d};
+    return out;
+}
+
+RL_FN float rl_unit_f32(rl_u32 w) { return (float)(rl_i32)(w >> 8) * 5.9604644775390625e-8f; }
+RL_FN double rl_unit_f64(rl_u32 v, rl_u32 w) {
+    return ((double)(rl_i32)(v >> 5) * 67108864.0 + (double)(rl_i32)(w >> 6)) * 1.1102230246251565e-16;
+}
+RL_FN float rl_uniform_f32(rl_u64 seed, rl_u64 counter) { return rl_unit_f32(rl_philox(seed, counter, 0).a); }
+RL_FN double rl_uniform_f64(rl_u64 seed, rl_u64 counter) {
+    rl_block w = rl_philox(seed, counter, 0);
+    return rl_unit_f64(w.a, w.b);
+}
+RL_FN rl_u64 rl_random_u64(rl_u64 seed, rl_u64 counter) {
+    rl_block w = rl_philox(seed, counter, 0);
+    return w.a | (rl_u64)w.b << 32;
+}
+
+// Box-Muller, its cosine half: sqrt(-2 log u) cos(2 pi v), u in (0, 1], v in [0, 1). In quarter turns the reduction
+// of the angle is exact. The largest value is 5.77 (float64: 8.57).
+RL_FN float rl_normal_f32(rl_u64 seed, rl_u64 counter) {
+    rl_block w = rl_philox(seed, counter, 0);
+    float u = rl_unit_f32(w.a) + 5.9604644775390625e-8f, q = rl_unit_f32(w.b) * 4.0f;
+    float t = q + RL_MAGIC_F32, r = (q - (t - RL_MAGIC_F32)) * 1.57079633f, z = r * r;
+    rl_u32 n = rl_bits_f32(t) + 1u;
+    float s = r + r * z * RL_P2(z, -0.16666654f, 0.008332119f, -0.00019510568f);
+    float c = 1.0f + z * (-0.5f + z * RL_P2(z, 0.041666646f, -0.0013887311f, 2.4432498e-05f));
+    float y = (n & 1u) ? c : s;
+    y = rl_make_f32(rl_bits_f32(y) ^ (n & 2u) << 30);
+    return __builtin_sqrtf(-2.0f * rl_log_f32(u)) * y;
 }
 
 #endif
