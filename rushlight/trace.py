@@ -8,12 +8,16 @@ something:
         trace.emit("fx_graph", graph.name, graph.print, nodes=len(graph))
 
 Stages form a tree: the documented ones (`report/path.json` has their summaries) with finer ones
-inside. The first emit reads RUSHLIGHT_LOGS and RUSHLIGHT_COMPILE_DEBUG; see `trace_output.py` for
-what those write.
+inside. The first emit reads RUSHLIGHT_LOGS and RUSHLIGHT_COMPILE_DEBUG; the log goes to
+stderr, the debug folder gets every artifact. These outputs never stop the program: an unknown name
+or a folder that cannot be written is one sentence on stderr.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -240,14 +244,15 @@ def within(stage: str) -> tuple[str, ...]:
     return tuple(chain)
 
 
+# ---- outputs: the log on stderr and the debug folder
+
+
 def set_logs(names: str) -> None:
     """Logs these from now on, in place of those set before: `RUSHLIGHT_LOGS` from within a
     program."""
-    from rushlight import trace_output
-
     _started()
     config.flags.logs = names
-    trace_output.start_logs(names)
+    _start_logs(names)
 
 
 def _start_outputs(record: Record) -> None:
@@ -258,13 +263,180 @@ def _start_outputs(record: Record) -> None:
 def _started() -> tuple[Listener, ...]:
     if _start_outputs in listeners:
         remove_listener(_start_outputs)
-        if config.flags.logs or config.flags.compile_debug:
-            from rushlight import trace_output
-
-            trace_output.start(config.flags)
+        if config.flags.logs:
+            _start_logs(config.flags.logs)
+        if config.flags.compile_debug:
+            add_listener(DebugFolder(config.flags.debug_dir))
     return listeners
+
+
+class Log(NamedTuple):
+    name: str
+    stages: tuple[str, ...]  # empty: every stage
+    what: str
+    reasons_only: bool = False
+
+
+# fmt: off
+LOGS: dict[str, Log] = {log.name: log for log in (
+    Log("ops",
+        ("dispatch", "validate", "promote", "allocate", "view"), "Operator calls as they run."),
+    Log("plans", ("plan",), "Plans made and dropped, with what they were made for."),
+    Log("kernels", ("kernel", "aten_cpu", "aten_cuda"), "Kernels found, with their source."),
+    Log("libraries", ("library",), "Library routines chosen, copies made for them."),
+    Log("autograd", ("tape", "backward"), "What is saved for gradients, derivative programs."),
+    Log("dynamo", ("dynamo", "frame_hook"), "Capture: frames, guards, breaks, recompiles."),
+    Log("guards", ("guards",), "What captures assumed."),
+    Log("graph_breaks", ("graph_break",), "Code that ran in Python between graphs, and why."),
+    Log("recompiles", ("recompile",), "Which assumption failed, and what changed."),
+    Log("graphs", ("fx_graph",), "Graphs after capture and after each rewrite."),
+    Log("inductor", ("inductor",), "Loops, fusion, schedule, memory plan, wrapper."),
+    Log("fusion", ("fusion",), "What was fused, what was not and why."),
+    Log("code", ("wrapper", "cpp_openmp", "triton_kernels"), "Generated code."),
+    Log("cache", ("artifact_cache",), "Artifacts found on disk, or missed and why."),
+    Log("gpu", ("nvidia_gpu",), "Launches, copies, waits, CUDA graphs."),
+    Log("reasons", (), "Everything that was refused, in whatever stage.", reasons_only=True),
+    Log("all", (), "Everything."),
+)}
+# fmt: on
+
+
+def _start_logs(names: str) -> None:
+    """Replaces the log by one of these names."""
+    global _log
+    if _log is not None:
+        remove_listener(_log)
+        _log = None
+    chosen = parse_logs(names)
+    if chosen:
+        _log = LogWriter(chosen)
+        add_listener(_log)
+
+
+def parse_logs(names: str) -> list[Log]:
+    """The logs named; says on stderr which names are unknown, or all of them for 'help'."""
+    words = [w.strip() for w in names.split(",") if w.strip()]
+    if "help" in words:
+        print(describe_logs(), file=sys.stderr)
+        words.remove("help")
+    unknown = [w for w in words if w not in LOGS]
+    if unknown:
+        said = ", ".join(repr(w) for w in unknown)
+        print(
+            f"rushlight: RUSHLIGHT_LOGS: unknown {said}; known are {', '.join(LOGS)}, help",
+            file=sys.stderr,
+        )
+    return [LOGS[w] for w in words if w in LOGS]
+
+
+def describe_logs() -> str:
+    width = max(map(len, LOGS))
+    lines = [f"  {log.name:{width}}  {log.what}" for log in LOGS.values()]
+    return "RUSHLIGHT_LOGS takes a comma-separated list of\n" + "\n".join(lines)
+
+
+class LogWriter:
+    """Writes the records of its logs to stderr, each under the first log that takes it."""
+
+    def __init__(self, logs: list[Log]) -> None:
+        self.logs = logs
+
+    def __call__(self, record: Record) -> None:
+        chain = within(record.stage)
+        for log in self.logs:
+            if log.reasons_only and record.kind != "reason":
+                continue
+            if not log.stages or any(stage in log.stages for stage in chain):
+                print(format_record(record, log.name), file=sys.stderr)
+                return
+
+
+def format_record(record: Record, log: str) -> str:
+    """`[log] stage name fact=value` and the text below it, indented when it has several lines."""
+    if record.kind == "reason":
+        return f"[{log}] {record.text}"
+    head = f"[{log}] {record.stage} {record.name}"
+    facts = " ".join(f"{k}={_short(v)}" for k, v in record.facts.items())
+    if facts:
+        head += f"  {facts}"
+    lines = record.text.splitlines()
+    if len(lines) == 1:
+        return f"{head}  {lines[0]}"
+    return "\n".join([head, *(f"    {line}" for line in lines)])
+
+
+def _short(value: Any, limit: int = 120) -> str:
+    text = str(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+class DebugFolder:
+    """Writes `FOLDER/<date>-<process>/<stage>/<number>-<name>.<extension>` for every record that
+    has a text, and one line of `index.jsonl` for every record."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}")
+        self.count = 0
+        self.failed = False
+
+    def __call__(self, record: Record) -> None:
+        if self.failed:
+            return
+        try:
+            self._write(record)
+        except OSError as error:
+            self.failed = True
+            print(
+                f"rushlight: RUSHLIGHT_COMPILE_DEBUG: cannot write {self.folder}: {error}",
+                file=sys.stderr,
+            )
+
+    def _write(self, record: Record) -> None:
+        self.count += 1
+        os.makedirs(self.folder, exist_ok=True)
+        file = None
+        if record.text:
+            stage = os.path.join(*(_file_name(s) for s in reversed(within(record.stage))))
+            os.makedirs(os.path.join(self.folder, stage), exist_ok=True)
+            kind = KINDS.get(record.kind, KINDS["text"])
+            file = os.path.join(
+                stage, f"{self.count:04d}-{_file_name(record.name)}.{kind.extension}"
+            )
+            with open(
+                os.path.join(self.folder, file), "w", encoding="utf-8", errors="replace"
+            ) as out:
+                out.write(record.text if record.text.endswith("\n") else record.text + "\n")
+        import json
+
+        line = {
+            "number": self.count,
+            "stage": record.stage,
+            "name": record.name,
+            "kind": record.kind,
+            "file": file,
+            "time_ns": record.time_ns,
+            "facts": _plain(record.facts),
+        }
+        if record.sourcemap:
+            line["sourcemap"] = {str(k): list(v) for k, v in record.sourcemap.items()}
+        with open(os.path.join(self.folder, "index.jsonl"), "a", encoding="utf-8") as out:
+            out.write(json.dumps(line) + "\n")
+
+
+def _file_name(name: str) -> str:
+    """A name that is one component of a path on every system: no separators, no leading dot, at
+    most 80 characters."""
+    return re.sub(r"[^\w.,=+-]+", "_", name)[:80].lstrip(".") or "_"
+
+
+def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        k: v if isinstance(v, (int, float, bool, str, type(None))) else str(v)
+        for k, v in facts.items()
+    }
 
 
 _lock = threading.Lock()
 _count = 0
 listeners: tuple[Listener, ...] = (_start_outputs,)
+_log: LogWriter | None = None

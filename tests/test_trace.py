@@ -1,10 +1,13 @@
-"""trace and trace_output: records, listeners, logs, the debug folder."""
+"""trace: records, listeners, logs, the debug folder."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
-from rushlight import config, trace, trace_output
+from rushlight import config, trace
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +72,7 @@ def test_stages_form_a_tree_with_descriptions():
         assert stage.kind in trace.KINDS
         assert stage.what.endswith(".")
         assert trace.within(stage.id)[0] == stage.id
-    for log in trace_output.LOGS.values():
+    for log in trace.LOGS.values():
         assert set(log.stages) <= set(trace.STAGES), log.name
         assert log.what.endswith(".")
 
@@ -103,14 +106,14 @@ def test_unknown_log_is_one_sentence_and_the_known_ones_still_work(capsys):
 
 
 def test_logs_help_lists_every_name(capsys):
-    assert trace_output.parse_logs("help") == []
+    assert trace.parse_logs("help") == []
     err = capsys.readouterr().err
-    for name in trace_output.LOGS:
+    for name in trace.LOGS:
         assert f"  {name} " in err
 
 
 def test_debug_folder_writes_numbered_files(tmp_path):
-    folder = trace_output.DebugFolder(str(tmp_path))
+    folder = trace.DebugFolder(str(tmp_path))
     with trace.listen(folder):
         trace.emit("kernel", "add.float32.TT", "void f();", sourcemap={1: ("a.py:1",)}, cost=1)
         trace.emit("fx_graph", "../../evil name\x00", "x = add(a, b)", where=object())
@@ -127,8 +130,18 @@ def test_debug_folder_writes_numbered_files(tmp_path):
 
 def test_debug_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    with trace.listen(trace_output.DebugFolder(str(tmp_path / "file"))):
+    with trace.listen(trace.DebugFolder(str(tmp_path / "file"))):
         trace.emit("plan", "a", "text")
         trace.emit("plan", "b", "text")
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "cannot write" in err
+
+
+@pytest.mark.parametrize("logs, expected", [("plans", "[plans] plan add  made\n"), ("", "")])
+def test_logs_are_read_from_the_environment_at_the_first_emit(logs, expected):
+    code = "from rushlight import trace; trace.emit('plan', 'add', 'made')"
+    environment = {**os.environ, "RUSHLIGHT_LOGS": logs, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, expected)

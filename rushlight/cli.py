@@ -1,0 +1,197 @@
+"""The command line: `rushlight explain`, `rushlight info`, `rushlight ops`.
+
+Takes arguments; returns the exit code: that of the script for `explain`, 2 for a wrong argument.
+Invariant: nothing is imported for a command that it does not need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+_USAGE = "rushlight explain SCRIPT [ARGS] [--kernel NAME] [--op NAME] [--json FILE] [--rows N] [-q]"
+_EXPLAIN = """
+Runs SCRIPT as `python SCRIPT ARGS` would, with recording on, and then shows the path that it took:
+stage by stage, with operators, kernels, times. The script's own output goes through, and its exit
+code is kept.
+
+Options of explain may stand before or after SCRIPT. What else follows SCRIPT goes to the script,
+and so does everything after `--`.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
+    script: list[str] = []
+    if words[:1] == ["explain"]:
+        words, script = split_script(words)
+    options = parser.parse_args(words)
+    if options.command is None:
+        parser.print_help()
+        return 2
+    if options.command == "explain":
+        if not script:
+            parser.error("explain: give a script, as in: rushlight explain model.py")
+        return _explain(options, script[0], script[1:])
+    return int(options.run(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rushlight", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    explain = commands.add_parser(
+        "explain",
+        help="run a script and show the path it took",
+        description=_EXPLAIN,
+        usage=_USAGE,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    explain.add_argument("--kernel", metavar="NAME", help="print the generated C++ of this kernel")
+    explain.add_argument("--op", metavar="NAME", help="show this operator's way down in full")
+    explain.add_argument("--json", metavar="FILE", help="write the observed path; '-': stdout")
+    explain.add_argument("--rows", metavar="N", type=int, default=12, help="rows a table (12)")
+    explain.add_argument("-q", "--quiet", action="store_true", help="no report")
+    info = commands.add_parser("info", help="versions, kernels, libraries, cache, settings")
+    info.set_defaults(run=_info)
+    ops = commands.add_parser("ops", help="list the operators as they are declared")
+    ops.add_argument("pattern", nargs="?", default="", help="only names that contain this")
+    ops.set_defaults(run=_ops)
+    return parser
+
+
+_WITH_VALUE = ("--kernel", "--op", "--json", "--rows")
+_ALONE = ("-q", "--quiet", "-h", "--help")
+
+
+def split_script(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """['explain', ours..., SCRIPT, args...] -> (['explain', ours...], [SCRIPT, args...])."""
+    ours, script = [words[0]], list[str]()
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "--":
+            script += rest
+        elif word in _ALONE or word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
+            ours.append(word)
+        elif word in _WITH_VALUE:
+            value = next(rest, None)
+            ours += [word] if value is None else [word, value]
+        elif script or not word.startswith("-"):
+            script.append(word)
+        else:
+            ours.append(word)  # unknown, before the script: argparse says so
+    return ours, script
+
+
+def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
+    if not os.path.isfile(script):
+        print(f"rushlight explain: no such script: {script}", file=sys.stderr)
+        return 2
+    from rushlight import pipeline
+
+    recording, code = pipeline.run_script(script, args)
+    try:
+        explanation = recording.explanation(options.op)
+    except KeyError:
+        called = sorted({call.operator for call in recording.explanation().calls})
+        print(_unknown("operator", options.op, called), file=sys.stderr)
+        return code or 2
+    command = shlex.join(["rushlight", "explain", script, *args])
+    asked = options.kernel or options.op
+    if options.json:
+        code = code or _write_json(explanation.to_json(), options.json)
+    if options.kernel:
+        code = code or _show_kernel(explanation, options.kernel)
+    if options.op:
+        _show_operator(explanation)
+    if not asked and not options.quiet and options.json != "-":
+        print()
+        explanation.print(command=command, rows=options.rows)
+    return code
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, 3) or list(known)[:8]
+    listed = f"; near it: {', '.join(near)}" if near else ""
+    return f"rushlight explain: this run used no {what} {name!r}{listed}"
+
+
+def _show_kernel(explanation: Any, key: str) -> int:
+    from rushlight.report import terminal
+
+    observed = explanation.observed
+    if any(row.key == key for row in observed.libraries):
+        said = f"rushlight explain: {key} is a routine of a library, which has no generated source"
+        print(said, file=sys.stderr)
+        return 2
+    try:
+        shown = explanation.kernel(key)
+    except KeyError:
+        known = [row.key for row in observed.kernels]
+        said = f"rushlight explain: no source is kept for kernel {key}"
+        print(said if key in known else _unknown("kernel", key, known), file=sys.stderr)
+        return 2
+    terminal.console().print(shown)
+    return 0
+
+
+def _show_operator(explanation: Any) -> None:
+    from rushlight.report import terminal
+
+    terminal.console().print(terminal.way_down(explanation.observed.way_down))
+
+
+def _write_json(path: dict[str, Any], file: str) -> int:
+    import json
+
+    text = json.dumps(path, indent=1, default=str)
+    if file == "-":
+        print(text)
+        return 0
+    try:
+        with open(file, "w", encoding="utf-8") as out:
+            out.write(text + "\n")
+    except OSError as error:
+        print(f"rushlight explain: cannot write {file}: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    from rushlight import config, pipeline
+
+    for name, value in pipeline.machine().items():
+        print(f"{name:18} {value}")
+    print("\nsettings")
+    for line in config.describe().splitlines():
+        print(f"  {line}")
+    return 0
+
+
+def _ops(options: argparse.Namespace) -> int:
+    from rich.table import Table
+    from rich.text import Text
+
+    from rushlight import pipeline
+    from rushlight.report import terminal
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("operator", "kind", "derivative", "declared", "schema"):
+        table.add_column(column, overflow="fold", no_wrap=column != "schema")
+    rows = [row for row in pipeline.declarations() if options.pattern in row[0]]
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    terminal.console().print(table)
+    print(f"{len(rows)} operators")
+    return 0 if rows else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,300 @@
+"""The pipeline: from a program to the path it took.
+
+Takes a function or a script; gives its result and an `Explanation`. Eager mode has no pipeline of
+its own making: the program runs in CPython, each tensor expression calls an operator object, and
+that object validates, promotes, finds or makes a plan, allocates and runs a kernel or a library
+routine (docs/native.md, "One call, on its way down"). What is here turns recording on around it,
+and makes a report of the records:
+
+    run the program      Recording         native call records on, a listener on trace
+    read the records     read_calls        tuples -> Call
+    observe              observe           counts, times, the documented stages each with what
+    happened show                 report            terminal; JSON
+
+Invariant: recording changes nothing that the program can see, and is off again whatever happens.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rushlight import trace
+
+
+def explain(fn: Callable[..., Any], *, operator: str | None = None) -> Callable[..., Explanation]:
+    """`rushlight.explain(model)(x)` runs `model(x)` and returns an Explanation: printed, it is the
+    path the call took; its `result` is what the call returned. An exception of `fn` passes through
+    with the path up to there as its attribute `explanation`."""
+
+    def run(*args: Any, **kwargs: Any) -> Explanation:
+        recording = Recording(getattr(fn, "__qualname__", None) or type(fn).__qualname__)
+        try:
+            with recording:
+                result = fn(*args, **kwargs)
+        except Exception as error:
+            error.explanation = recording.explanation()  # type: ignore[attr-defined]
+            error.add_note("rushlight: the path up to here is this exception's `explanation`")
+            raise
+        return recording.explanation(operator, result)
+
+    return run
+
+
+class Explanation:
+    """A run's result and its observed path. `str()` and the prompt show the report."""
+
+    def __init__(self, observed: Any, calls: list[Any], result: Any, sources: Sources) -> None:
+        self.observed = observed
+        self.calls = calls
+        self.result = result
+        self._sources = sources
+
+    def __str__(self) -> str:
+        from rushlight.report import terminal
+
+        return terminal.to_text(lambda: terminal.report(self.observed))
+
+    __repr__ = __str__
+
+    def print(self, command: str = "", rows: int = 12) -> None:
+        """The report with colour. `command`: what to type again, for the hints; `rows`: the most a
+        table shows."""
+        from rushlight.report import terminal
+
+        terminal.console().print(terminal.report(self.observed, command, rows))
+
+    def kernel(self, key: str) -> Any:
+        """One kernel's generated source with its origins, to print with rich. KeyError where it is
+        not known."""
+        from rushlight.report import terminal
+
+        row = next((row for row in self.observed.kernels if row.key == key), None)
+        source, sourcemap = self._sources.find(key)
+        return terminal.kernel(row, key, source, sourcemap)
+
+    def to_json(self) -> dict[str, Any]:
+        return self.observed.to_json()
+
+
+class Recording:
+    """Records the operator calls of this thread, and every thread's trace records, for the length
+    of a `with`."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.records: list[trace.Record] = []
+        self.raw: list[Any] = []
+        self.error: BaseException | None = None
+        self.wall_ns = 0
+
+    def __enter__(self) -> Recording:
+        from rushlight import _core  # type: ignore[attr-defined]
+
+        self._listener = self.records.append
+        trace.add_listener(self._listener)
+        _core.records()  # leftovers of an earlier recording
+        _core.record(True)
+        self._start = time.perf_counter_ns()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        from rushlight import _core  # type: ignore[attr-defined]
+
+        self.wall_ns = time.perf_counter_ns() - self._start
+        self.raw = _core.records()
+        _core.record(False)
+        trace.remove_listener(self._listener)
+        self.error = error
+
+    def explanation(self, operator: str | None = None, result: Any = None) -> Explanation:
+        from rushlight.report.observe import Run, observe
+        from rushlight.report.records import read_calls
+
+        calls = read_calls(self.raw)
+        sources = Sources(self.records)
+        run = Run(
+            self.program, calls, self.records, wall_ns=self.wall_ns, error=_one_line(self.error),
+            facts=machine(), kernels={c.ran: sources.facts(c.ran) for c in calls if c.route ==
+            "kernel"},
+        )  # fmt: skip
+        return Explanation(observe(run, operator), calls, result, sources)
+
+
+def log_operators() -> None:
+    """RUSHLIGHT_LOGS=ops: records this thread's operator calls and logs them when the process ends.
+    Called once the native core is loaded, when that setting is there."""
+    import atexit
+
+    from rushlight import _core  # type: ignore[attr-defined]
+
+    _core.record(True)
+    atexit.register(flush_operators)
+
+
+def flush_operators() -> None:
+    """Hands the native call records made so far to trace, one a call, indented as they nest."""
+    from rushlight import _core  # type: ignore[attr-defined]
+    from rushlight.report.records import read_calls
+    from rushlight.report.words import ns
+
+    for call in read_calls(_core.records()):
+        facts = {"took": ns(call.ns), "plan": _PLANS[call.hit], "ran": call.ran, "at": call.where}
+        given = {name: value for name, value in facts.items() if value}
+        inputs, outputs = (", ".join(map(str, side)) for side in (call.inputs, call.outputs))
+        name = "  " * call.depth + f"{call.operator}({inputs}) -> {outputs}"
+        trace.emit("dispatch", name, **given)
+
+
+_PLANS = {None: "", True: "found", False: "made"}
+
+
+def _one_line(error: BaseException | None) -> str:
+    if error is None or isinstance(error, SystemExit) and not error.code:
+        return ""
+    text = str(error).splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+class Sources:
+    """Generated source and facts of kernels: from trace records of this run, else from what the
+    package was built with."""
+
+    def __init__(self, records: list[trace.Record]) -> None:
+        self._records = {r.name: r for r in records if r.kind == "cpp" and r.text}
+
+    def find(self, key: str) -> tuple[str, Mapping[int, tuple[str, ...]] | None]:
+        """Source and origins of its lines. KeyError where neither a record nor the package has
+        them."""
+        record = self._records.get(key)
+        if record is not None:
+            return record.text, record.sourcemap
+        try:
+            from rushlight.loops import library
+        except ImportError:
+            raise KeyError(key) from None
+        return split_origins(library.source(key))
+
+    def facts(self, key: str) -> dict[str, Any]:
+        from rushlight import _core  # type: ignore[attr-defined]
+
+        record = self._records.get(key)
+        if record is not None:
+            return dict(record.facts)
+        entry = _core.kernel_find(key)
+        return _kernel_facts(entry) if entry is not None else {}
+
+
+_ORIGIN = re.compile(r"\s*// (?:\S+ )?(\S+\.py:\d+)$")
+
+
+def split_origins(text: str) -> tuple[str, dict[int, tuple[str, ...]]]:
+    """Generated C++ whose lines end in `// add ops/pointwise.py:21` -> the code without these, and
+    the origins by line."""
+    lines, origins = [], {}
+    for number, line in enumerate(text.splitlines(), 1):
+        found = _ORIGIN.search(line)
+        if found and not line.startswith("//"):
+            origins[number] = (found[1],)
+            line = line[: found.start()]
+        lines.append(line)
+    return "\n".join(lines) + "\n", origins
+
+
+def _kernel_facts(entry: Any) -> dict[str, Any]:
+    names = ("origin", "outer", "inner", "cost")
+    if isinstance(entry, Mapping):
+        return {name: entry[name] for name in names if name in entry}
+    return {name: getattr(entry, name) for name in names if hasattr(entry, name)}
+
+
+def machine() -> dict[str, Any]:
+    """Versions and what this machine offers, as far as the native core says."""
+    import os
+    import platform
+
+    import rushlight
+    from rushlight import _core  # type: ignore[attr-defined]
+
+    facts = {
+        "rushlight": getattr(rushlight, "__version__", ""),
+        "python": platform.python_version(),
+    }
+    for name, function in _NATIVE_FACTS.items():
+        if hasattr(_core, function):
+            facts[name] = getattr(_core, function)()
+    return {**facts, "gpu": os.path.exists("/proc/driver/nvidia/version")}
+
+
+_NATIVE_FACTS = {
+    "isa": "isa",
+    "threads": "num_threads",
+    "kernels": "kernel_count",
+    "libraries": "libraries",
+}
+
+
+def declarations() -> list[tuple[str, str, str, str, str]]:
+    """Every declared operator: name, kind of definition, derivative, where it stands, schema."""
+    import rushlight.ops  # noqa: F401  (declares them)
+    from rushlight.ops.values import TABLE
+
+    rows = []
+    for name, op in sorted(TABLE.items()):
+        rule = op.rule if isinstance(op.rule, str) else "none" if op.rule is None else "written"
+        rows.append((name, op.kind, rule, op.where, op.schema.text))
+    return rows
+
+
+def run_script(script: str, args: list[str]) -> tuple[Recording, int]:
+    """Runs a script as `python script args` would, recorded. Returns the recording and the exit
+    code. The script's own output goes where it always goes; a traceback is printed as Python prints
+    it, without our frames."""
+    import os
+    import runpy
+
+    recording = Recording(os.path.basename(script))
+    argv, path0 = sys.argv, sys.path[0]
+    sys.argv, sys.path[0] = [script, *args], os.path.dirname(os.path.abspath(script))
+    code = 0
+    try:
+        with recording:
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        code = _exit_code(end)
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException as error:
+        _print_traceback(error, script)
+        code = 1
+    finally:
+        sys.argv, sys.path[0] = argv, path0
+        sys.stdout.flush()
+    return recording, code
+
+
+def _exit_code(end: SystemExit) -> int:
+    """As the interpreter does it: None is 0, a number itself, anything else is printed and 1."""
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _print_traceback(error: BaseException, script: str) -> None:
+    import os
+    import traceback
+
+    walk, start = error.__traceback__, error.__traceback__
+    while walk is not None:
+        file = walk.tb_frame.f_code.co_filename
+        if os.path.abspath(file) == os.path.abspath(script):
+            start = walk
+            break
+        walk = walk.tb_next
+    traceback.print_exception(type(error), error, start)

@@ -1,0 +1,206 @@
+"""Native call records, given names.
+
+Takes what `_core.records()` hands over (docs/native.md, "Records"): one tuple an operator call,
+
+    (id, parent, depth, operator, kind, plan hit, start ns, end ns, in layouts, out layouts, what
+    ran, user file:line)
+
+and gives `Call`s. Invariant: a record that is shorter or longer than expected, or whose layouts are
+text, tuples or objects, is read as far as it goes; nothing here raises on a record that a newer
+core wrote.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+ITEMSIZE = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2,
+    "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+_SHORT = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
+    "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "b8", "complex64": "c64",
+    "complex128": "c128",
+}  # fmt: skip
+_LONG = {short: long for long, short in _SHORT.items()}
+_LAYOUT = re.compile(  # float32[2, 3], then strides in (...) or [...] where they are given
+    r"(?:rushlight\.|torch\.)?([a-z]+\d*)\[([\d, ]*)\]"
+    r"(?:\s*(?:strides?)?\s*[(\[]([-\d, ]*)[)\]])?"
+)
+
+
+class Layout(NamedTuple):
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        text = f"{_SHORT.get(self.dtype, self.dtype)}[{', '.join(map(str, self.shape))}]"
+        return text if self.contiguous else f"{text} strides {self.strides}"
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * ITEMSIZE.get(self.dtype, 0)
+
+    @property
+    def contiguous(self) -> bool:
+        """C order; True where strides were not recorded."""
+        if self.strides is None or self.numel == 0:
+            return True
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=False):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
+
+
+class Call(NamedTuple):
+    """One operator call. Times are nanoseconds; `parent` is None for a call that Python made."""
+
+    id: int
+    parent: int | None
+    depth: int
+    operator: str
+    kind: str
+    hit: bool | None  # its plan was found; None where no plan was needed or the call failed before
+    start: int
+    end: int
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+    ran: str
+    where: str
+
+    @property
+    def ns(self) -> int:
+        return max(0, self.end - self.start)
+
+    @property
+    def failed(self) -> bool:
+        return self.end < self.start
+
+    @property
+    def route(self) -> str:
+        """What the call became: 'kernel', 'library', 'view', 'program' (other operators) or
+        'none'."""
+        return _ROUTES.get(self.kind) or _route_of(self.ran)
+
+
+_ROUTES = {
+    "leaf": "kernel", "kernel": "kernel", "loop": "kernel", "fused": "kernel",
+    "gemm": "library", "library": "library", "conv": "library",
+    "view": "view", "alias": "view",
+    "program": "program", "composition": "program", "transparent": "program", "backward": "program",
+}  # fmt: skip
+
+
+_VIEWS = ("view", "select", "slice", "permute", "transpose", "expand", "as_strided", "alias")
+
+
+def _route_of(ran: str) -> str:
+    if not ran:
+        return "none"
+    parts = ran.split(".")
+    if any(part in ITEMSIZE or part in _LONG for part in parts[1:]):
+        return "kernel"
+    first = parts[0].split()[0].lower()
+    if first in _VIEWS:
+        return "view"
+    if first in ("program", "composition"):
+        return "program"
+    return "library"
+
+
+def read_calls(records: Iterable[Any]) -> list[Call]:
+    """Records as Calls, in the order in which the calls began."""
+    calls = [_read_call(i, record) for i, record in enumerate(records)]
+    calls.sort(key=lambda call: (call.start, call.depth, call.id))
+    known = {call.id for call in calls}
+    return [call if call.parent in known else call._replace(parent=None) for call in calls]
+
+
+def _read_call(index: int, record: Any) -> Call:
+    if isinstance(record, Call):
+        return record
+    empty: tuple[Any, ...] = (index, None, 0, "?", "", None, 0, 0, (), (), "", "")
+    values = tuple(record)[: len(empty)]
+    values += empty[len(values) :]
+    id, parent, depth, operator, kind, hit, start, end, inputs, outputs, ran, where = values
+    return Call(
+        int(id),
+        None if parent is None or parent == id else int(parent),
+        int(depth or 0),
+        str(operator),
+        "" if kind is None else str(kind),
+        None if hit is None or hit == -1 else bool(hit),
+        int(start or 0),
+        int(end or 0),
+        read_layouts(inputs),
+        read_layouts(outputs),
+        "" if ran is None else str(ran),
+        read_where(where),
+    )
+
+
+def read_layouts(value: Any) -> tuple[Layout, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return tuple(_from_match(match) for match in _LAYOUT.finditer(value))
+    if isinstance(value, Layout) or not isinstance(value, Sequence):
+        value = (value,)
+    if len(value) in (2, 3) and _is_dtype(value[0]):
+        value = (value,)
+    found: list[Layout] = []
+    for item in value:
+        if isinstance(item, Layout):
+            found.append(item)
+        elif isinstance(item, str):
+            found += read_layouts(item)
+        elif hasattr(item, "shape") and hasattr(item, "dtype"):
+            strides = getattr(item, "strides", None)
+            strides = strides() if callable(strides) else strides
+            found.append(_layout(item.dtype, item.shape, strides))
+        elif isinstance(item, Sequence) and len(item) in (2, 3) and _is_dtype(item[0]):
+            found.append(_layout(*item))
+    return tuple(found)
+
+
+def _is_dtype(value: Any) -> bool:
+    return (isinstance(value, str) or hasattr(value, "itemsize")) and _dtype_name(value) in ITEMSIZE
+
+
+def _dtype_name(value: Any) -> str:
+    name = str(value).rpartition(".")[2]
+    return _LONG.get(name, name)
+
+
+def _layout(dtype: Any, shape: Iterable[int], strides: Iterable[int] | None = None) -> Layout:
+    plain = None if strides is None else tuple(int(s) for s in strides)
+    return Layout(_dtype_name(dtype), tuple(int(s) for s in shape), plain)
+
+
+def _from_match(match: re.Match[str]) -> Layout:
+    dtype, shape, strides = match.groups()
+
+    def numbers(text: str) -> tuple[int, ...]:
+        return tuple(int(n) for n in text.replace(",", " ").split())
+
+    return _layout(dtype, numbers(shape), None if strides is None else numbers(strides))
+
+
+def read_where(value: Any) -> str:
+    """'file:line' from text or a (file, line, ...) tuple."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence) and len(value) >= 2:
+        return f"{value[0]}:{value[1]}"
+    return "" if value is None else str(value)

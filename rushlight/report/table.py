@@ -1,0 +1,171 @@
+"""Tables counted from calls: operators, the tree in which they dispatch, kernels, user lines.
+
+Takes a list of `Call`s; gives rows, costliest first. Invariant: self times of all rows add up to
+the time of the calls that Python made; a total counts an operator that calls itself only once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rushlight.report.records import Call
+
+
+@dataclass(slots=True)
+class OperatorRow:
+    operator: str
+    calls: int
+    total_ns: int
+    self_ns: int
+    hits: int
+    misses: int
+    ran: dict[str, int]  # what ran -> times
+    routes: dict[str, int]  # kernel, library, view, program -> times
+
+
+@dataclass(slots=True)
+class TreeNode:
+    """Calls of one operator from one place in the tree, merged."""
+
+    operator: str
+    calls: int
+    total_ns: int
+    self_ns: int
+    hits: int
+    misses: int
+    ran: dict[str, int]
+    children: list[TreeNode] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class KernelRow:
+    key: str
+    calls: int
+    ns: int
+    moved_bytes: int  # operands and results
+    operators: list[str]
+    facts: dict[str, Any]  # origin, loops, ... where known
+
+
+@dataclass(slots=True)
+class LineRow:
+    where: str
+    calls: int
+    ns: int
+    operators: list[str]
+
+
+def self_times(calls: Sequence[Call]) -> dict[int, int]:
+    """id -> nanoseconds of the call less those of the calls it made."""
+    own = {call.id: call.ns for call in calls}
+    for call in calls:
+        if call.parent is not None:
+            own[call.parent] -= call.ns
+    return {id: max(0, spent) for id, spent in own.items()}
+
+
+def plan_counts(calls: Sequence[Call]) -> tuple[int, int]:
+    """Plans found, plans made."""
+    tally = Counter(call.hit for call in calls)
+    return tally[True], tally[False]
+
+
+def operators(calls: Sequence[Call]) -> list[OperatorRow]:
+    own, by_id = self_times(calls), {call.id: call for call in calls}
+    rows: dict[str, OperatorRow] = {}
+    for call in calls:
+        row = rows.get(call.operator)
+        if row is None:
+            row = rows[call.operator] = OperatorRow(call.operator, 0, 0, 0, 0, 0, {}, {})
+        row.calls += 1
+        row.self_ns += own[call.id]
+        row.hits += call.hit is True
+        row.misses += call.hit is False
+        if not _inside_itself(call, by_id):
+            row.total_ns += call.ns
+        if call.ran:
+            row.ran[call.ran] = row.ran.get(call.ran, 0) + 1
+        row.routes[call.route] = row.routes.get(call.route, 0) + 1
+    return sorted(rows.values(), key=lambda r: (-r.self_ns, r.operator))
+
+
+def _inside_itself(call: Call, by_id: Mapping[int, Call]) -> bool:
+    above = call.parent
+    while above is not None:
+        if by_id[above].operator == call.operator:
+            return True
+        above = by_id[above].parent
+    return False
+
+
+def tree(calls: Sequence[Call]) -> list[TreeNode]:
+    """The calls that Python made, merged by operator, and below each the calls it made in turn."""
+    children: dict[int | None, list[Call]] = defaultdict(list)
+    for call in calls:
+        children[call.parent].append(call)
+    return _merge(children[None], children, self_times(calls))
+
+
+def _merge(
+    group: Sequence[Call], children: Mapping[int | None, list[Call]], own: Mapping[int, int]
+) -> list[TreeNode]:
+    named: dict[str, list[Call]] = defaultdict(list)
+    for call in group:
+        named[call.operator].append(call)
+    nodes = []
+    for operator, same in named.items():
+        hits, misses = plan_counts(same)
+        ran = Counter(call.ran for call in same if call.ran)
+        below = [child for call in same for child in children.get(call.id, ())]
+        nodes.append(
+            TreeNode(
+                operator,
+                len(same),
+                sum(c.ns for c in same),
+                sum(own[c.id] for c in same),
+                hits,
+                misses,
+                dict(ran),
+                _merge(below, children, own) if below else [],
+            )  # fmt: skip
+        )
+    return sorted(nodes, key=lambda node: (-node.total_ns, node.operator))
+
+
+def ran(
+    calls: Sequence[Call], route: str, facts: Mapping[str, Mapping[str, Any]]
+) -> list[KernelRow]:
+    """Kernels or library routines that ran, by self time of the calls that ran them."""
+    own = self_times(calls)
+    rows: dict[str, KernelRow] = {}
+    for call in calls:
+        if call.route != route or not call.ran:
+            continue
+        row = rows.get(call.ran)
+        if row is None:
+            row = rows[call.ran] = KernelRow(call.ran, 0, 0, 0, [], dict(facts.get(call.ran, {})))
+        row.calls += 1
+        row.ns += own[call.id]
+        row.moved_bytes += sum(x.nbytes for x in (*call.inputs, *call.outputs))
+        if call.operator not in row.operators:
+            row.operators.append(call.operator)
+    return sorted(rows.values(), key=lambda r: (-r.ns, r.key))
+
+
+def lines(calls: Sequence[Call]) -> list[LineRow]:
+    """User lines that called operators."""
+    rows: dict[str, LineRow] = {}
+    for call in calls:
+        if call.parent is not None or not call.where:
+            continue
+        row = rows.get(call.where)
+        if row is None:
+            row = rows[call.where] = LineRow(call.where, 0, 0, [])
+        row.calls += 1
+        row.ns += call.ns
+        if call.operator not in row.operators:
+            row.operators.append(call.operator)
+    return sorted(rows.values(), key=lambda r: (-r.ns, r.where))

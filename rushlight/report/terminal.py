@@ -1,0 +1,337 @@
+"""The observed path in a terminal.
+
+Takes `Observed` (and, for one kernel, its source); prints with rich, which is imported here only.
+Invariant: text of the user's program goes out as plain text, never as rich's markup; a long table
+says how many rows it left out.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from rushlight.report.observe import Finer, Observed, ObservedStage
+from rushlight.report.table import KernelRow, TreeNode
+from rushlight.report.way_down import WayDown
+from rushlight.report.words import count, ns, rate, short_path
+
+ROWS = 12
+
+
+def console(file: IO[str] | None = None, width: int | None = None) -> Console:
+    """Writes to `file` or stdout; 100 columns where that is no terminal."""
+    made = Console(file=file, highlight=False, width=width)
+    if width is None and not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = 100
+    return made
+
+
+def report(observed: Observed, command: str = "", rows: int = ROWS) -> RenderableType:
+    """The whole report. `command` is what to type again for the hints, such as 'rushlight explain
+    model.py'."""
+    title = Rule(Text(observed.program, "bold"), align="left")
+    parts: list[RenderableType] = [title, _header(observed)]
+    parts += [_section("The path"), path_tree(observed)]
+    if observed.operators:
+        parts += [_section("Operators, by their own time"), _operators(observed, rows)]
+        parts += [_section("As they dispatch"), *_dispatch(observed, rows)]
+    if observed.kernels or observed.libraries:
+        parts += [_section("Kernels and library routines"), _ran(observed, rows)]
+        if observed.kernels and command:
+            key = observed.kernels[0].key
+            parts.append(_hint("the C++ of a kernel", f"{command} --kernel {key}"))
+    if observed.way_down is not None:
+        parts += [_section("One operator on the way down"), way_down(observed.way_down)]
+        if command and len(observed.operators) > 1:
+            name = observed.operators[1].operator
+            parts.append(_hint("another operator", f"{command} --op {name}"))
+    if observed.lines:
+        parts += [_section("Your lines, by time"), _lines(observed, rows)]
+    if observed.refusals:
+        parts += [_section("What was not done, and why"), _refusals(observed, rows)]
+    if command:
+        parts.append(Text())
+        parts.append(_hint("everything, as JSON", f"{command} --json path.json"))
+    return Group(*parts)
+
+
+def _header(observed: Observed) -> Text:
+    facts = observed.facts
+    rest = [f"{name} {facts[key]}" for key, name in _HEADER_FACTS.items() if facts.get(key)]
+    text = Text(observed.status, "bold")
+    if rest:
+        text.append("\n" + ", ".join(rest), "dim")
+    if observed.error:
+        text.append(
+            f"\nThe program stopped with {observed.error}; this is its path up to there.", "red"
+        )
+    return text
+
+
+_HEADER_FACTS = {
+    "rushlight": "Rushlight",
+    "python": "Python",
+    "isa": "kernels for",
+    "threads": "threads",
+}
+
+
+def _section(title: str) -> Padding:
+    return Padding(Text(title, "bold cyan"), (1, 0, 0, 0))
+
+
+def _hint(what: str, command: str) -> Text:
+    return Text.assemble((f"{what}: ", "dim"), command)
+
+
+# ---- the path
+
+
+def path_tree(observed: Observed) -> RenderableType:
+    """The stages of the path in order, each with its finer ones; below, those not taken."""
+    incoming: dict[str, list[str]] = {}
+    for step in observed.steps:
+        if step.on_path:
+            incoming.setdefault(step.target, []).append(step.label)
+    parts: list[RenderableType] = []
+    for number, stage in enumerate((s for s in observed.stages if s.on_path), 1):
+        parts.append(_stage(number, stage, incoming.get(stage.id, [])))
+    parts.append(_not_taken([s for s in observed.stages if not s.on_path]))
+    return Group(*parts)
+
+
+def _stage(number: int, stage: ObservedStage, labels: Sequence[str]) -> RenderableType:
+    style = "bold" if stage.taken else "dim"
+    head = Text.assemble(
+        (f"{number:2}  ", "dim"), (stage.name, style), (f"  {stage.kind.replace('_', ' ')}", "dim")
+    )
+    arrow = Text(f"    | {labels[0]}", "dim") if labels else None
+    sentence = Padding(Text(stage.sentence, "" if stage.taken else "dim"), (0, 0, 0, 4))
+    rows: list[RenderableType] = [head, sentence]
+    if stage.finer:
+        rows.append(Padding(_finer(stage.finer), (0, 0, 0, 6)))
+    return Group(*([arrow] if arrow else []), *rows)
+
+
+def _finer(rows: Sequence[Finer]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for row in rows:
+        table.add_row(Text(row.id, "green"), Text(row.sentence))
+    return table
+
+
+def _not_taken(stages: Sequence[ObservedStage]) -> RenderableType:
+    """The greyed stages: each reason once, with the stages it holds for."""
+    by_sentence: dict[str, list[str]] = {}
+    for stage in stages:
+        by_sentence.setdefault(stage.sentence, []).append(stage.name)
+    rows = [
+        Text(f"\nnot taken: {', '.join(names)}. {why}", "dim") for why, names in by_sentence.items()
+    ]
+    return Padding(Group(*rows), (0, 0, 0, 4))
+
+
+# ---- tables
+
+
+def _table(*columns: str, numeric: Sequence[str] = ()) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        right = column in numeric
+        table.add_column(
+            column, justify="right" if right else "left", no_wrap=right, overflow="fold"
+        )
+    return table
+
+
+def _operators(observed: Observed, rows: int) -> RenderableType:
+    table = _table(
+        "operator", "calls", "total", "own", "plan found", "made", "became",
+        numeric=("calls", "total", "own", "plan found", "made"),
+    )  # fmt: skip
+    for row in observed.operators[:rows]:
+        table.add_row(
+            Text(row.operator), f"{row.calls:,}", ns(row.total_ns), ns(row.self_ns),
+            f"{row.hits:,}", f"{row.misses:,}", Text(_became(row.ran, row.routes)),
+        )  # fmt: skip
+    return _cut(table, len(observed.operators), rows, "operator")
+
+
+def _became(ran: Mapping[str, int], routes: Mapping[str, int]) -> str:
+    if not ran:
+        words = [_ROUTES.get(route, route) for route in routes]
+        return ", ".join(words)
+    names = sorted(ran, key=lambda key: -ran[key])
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return names[0] + more
+
+
+_ROUTES = {"program": "other operators", "view": "a view", "none": ""}
+
+
+def _cut(table: Table, total: int, rows: int, word: str) -> RenderableType:
+    if total <= rows:
+        return table
+    return Group(table, Text(f"and {count(total - rows, word)} more", "dim"))
+
+
+def _dispatch(observed: Observed, rows: int) -> list[RenderableType]:
+    """Trees of the operators that Python called and that called others; the rest are in the table
+    above."""
+    nested = [node for node in observed.tree if node.children]
+    plain = len(observed.tree) - len(nested)
+    shown: list[RenderableType] = [_branch(node) for node in nested[:rows]]
+    if len(nested) > rows:
+        shown.append(Text(f"and {count(len(nested) - rows, 'tree')} more", "dim"))
+    if plain:
+        shown.append(
+            Text(f"{count(plain, 'operator')} went straight to a kernel, library or view", "dim")
+        )
+    return shown
+
+
+def _branch(node: TreeNode, tree: Tree | None = None) -> Tree:
+    label = Text.assemble(
+        (node.operator, "bold"),
+        f"  {count(node.calls, 'call')}, {ns(node.total_ns)}",
+        (_plans(node), "dim"),
+    )
+    branch = Tree(label, guide_style="dim") if tree is None else tree.add(label)
+    for child in node.children[:ROWS]:
+        _branch(child, branch)
+    if len(node.children) > ROWS:
+        branch.add(Text(f"and {count(len(node.children) - ROWS, 'operator')} more", "dim"))
+    if not node.children:
+        for key, times in sorted(node.ran.items(), key=lambda item: -item[1])[:3]:
+            if key == node.operator:  # a view, which runs nothing else
+                continue
+            branch.add(
+                Text(key if times == node.calls else f"{key}  {count(times, 'time')}", "green")
+            )
+    return branch
+
+
+def _plans(node: TreeNode) -> str:
+    if not node.hits and not node.misses:
+        return ""
+    return f"  plans: {node.hits} found, {node.misses} made"
+
+
+def _ran(observed: Observed, rows: int) -> RenderableType:
+    table = _table(
+        "name",
+        "calls",
+        "time",
+        "a call",
+        "moved",
+        "from",
+        numeric=("calls", "time", "a call", "moved"),
+    )
+    both = sorted([*observed.kernels, *observed.libraries], key=lambda row: -row.ns)
+    for row in both[:rows]:
+        table.add_row(
+            Text(row.key), f"{row.calls:,}", ns(row.ns), ns(row.ns / row.calls),
+            rate(row.moved_bytes, row.ns, "B"), Text(_origin(row)),
+        )  # fmt: skip
+    return _cut(table, len(both), rows, "name")
+
+
+def _origin(row: KernelRow) -> str:
+    return str(row.facts.get("origin") or ", ".join(row.operators[:3]))
+
+
+def _lines(observed: Observed, rows: int) -> RenderableType:
+    table = _table("line", "calls", "time", "operators", numeric=("calls", "time"))
+    for row in observed.lines[:rows]:
+        names = ", ".join(row.operators[:6]) + (", ..." if len(row.operators) > 6 else "")
+        table.add_row(Text(short_path(row.where)), f"{row.calls:,}", ns(row.ns), Text(names))
+    return _cut(table, len(observed.lines), rows, "line")
+
+
+def _refusals(observed: Observed, rows: int) -> RenderableType:
+    parts: list[RenderableType] = []
+    for refusal in observed.refusals[:rows]:
+        parts.append(Text(f"{refusal.count} x  {refusal.what}: {refusal.why} [{refusal.id}]"))
+        if refusal.where:
+            parts.append(Text(f"      at {short_path(refusal.where)}", "dim"))
+        if refusal.hint:
+            parts.append(Text(f"      {refusal.hint}", "green"))
+    more = len(observed.refusals) - rows
+    if more > 0:
+        parts.append(Text(f"and {count(more, 'reason')} more", "dim"))
+    return Group(*parts)
+
+
+# ---- one operator, one kernel
+
+
+def way_down(way: WayDown) -> RenderableType:
+    """The stages of one call with the values they had; a composition's parts below it."""
+    parts: list[RenderableType] = [Text(" -> ".join(way.chain), "bold")]
+    where = f", called at {short_path(way.where)}" if way.where else ""
+    head = f"{ns(way.ns)}, one of {way.calls:,} calls" if way.calls > 1 else ns(way.ns)
+    parts.append(Text(f"{head}{where}", "dim"))
+    table = Table.grid(padding=(0, 2))
+    for stage in way.stages:
+        table.add_row(Text(stage.stage, "green"), Text(stage.sentence))
+    parts.append(Padding(table, (0, 0, 0, 2)))
+    for part in way.parts:
+        parts.append(Padding(way_down(part), (0, 0, 0, 4)))
+    return Group(*parts)
+
+
+def kernel(
+    row: KernelRow | None, key: str, source: str, sourcemap: Mapping[int, Sequence[str]] | None
+) -> RenderableType:
+    """A kernel's source, with the origin of each line that has one in a margin on the right."""
+    from rich.syntax import Syntax
+
+    parts: list[RenderableType] = [Rule(Text(key, "bold"), align="left")]
+    if row is not None:
+        called = f"{count(row.calls, 'call')}, {ns(row.ns)}, by {', '.join(row.operators)}"
+        parts.append(Text(called, "dim"))
+        parts += [Text(f"{name}: {value}", "dim") for name, value in row.facts.items()]
+    if not sourcemap:
+        return Group(*parts, Syntax(source, "cpp", background_color="default", word_wrap=True))
+    table = Table.grid(padding=(0, 2))
+    last: tuple[str, ...] = ()
+    for number, line in enumerate(source.splitlines(), 1):
+        origins = tuple(sourcemap.get(number, ()))
+        margin = "" if origins == last else " < ".join(origins)
+        last = origins or last
+        code = Syntax(line, "cpp", background_color="default").highlight(line)
+        code.rstrip()
+        table.add_row(Text(str(number), "dim"), code, Text(margin, "dim"))
+    parts.append(table)
+    for origin in dict.fromkeys(o for origins in sourcemap.values() for o in origins):
+        line = quote(origin)
+        if line:
+            parts.append(Text.assemble((f"{origin}: ", "dim"), line))
+    return Group(*parts)
+
+
+def quote(origin: str) -> str:
+    """The source line that 'file:line' names; a relative file lies in the package. Empty where it
+    cannot be read."""
+    file, _, number = origin.partition(" in ")[0].rpartition(":")
+    if not os.path.isabs(file):
+        file = os.path.join(os.path.dirname(os.path.dirname(__file__)), file)
+    return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+
+
+def to_text(make: Callable[[], RenderableType], width: int = 100) -> str:
+    """Rendered without colour, for files, tests and `str()`."""
+    import io
+
+    file = io.StringIO()
+    console(file, width).print(make())
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"

@@ -1,0 +1,43 @@
+"""Numbers in words: nanoseconds, bytes and counts -> short text, the same in every report."""
+
+from __future__ import annotations
+
+import os
+
+
+def ns(value: float) -> str:
+    """Three significant digits with a unit: 850 ns, 12.3 us, 4.07 ms, 1.20 s."""
+    for unit, size in (("ns", 1.0), ("us", 1e3), ("ms", 1e6)):
+        if value < size * 999.5:
+            return f"{round(value)} ns" if unit == "ns" else f"{_three(value / size)} {unit}"
+    return f"{_three(value / 1e9)} s"
+
+
+def bytes_(value: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if value < 999.5:
+            return f"{round(value)} bytes" if unit == "bytes" else f"{_three(value)} {unit}"
+        value /= 1000
+    return f"{_three(value)} GB"
+
+
+def rate(amount: float, nanoseconds: float, unit: str) -> str:
+    """Amount per second in thousand millions: 12.3 GB/s."""
+    return f"{_three(amount / nanoseconds)} G{unit}/s" if nanoseconds else ""
+
+
+def count(n: int, word: str) -> str:
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
+
+
+def _three(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def short_path(where: str) -> str:
+    """Relative to the working folder where the file lies in it, else the last two parts of its
+    path."""
+    here = os.getcwd() + os.sep
+    if where.startswith(here):
+        return where[len(here) :]
+    return "/".join(where.split("/")[-2:])

@@ -1,0 +1,107 @@
+"""The adapter of native records, and the tables counted from them."""
+
+import pytest
+
+from rushlight.report import table, words
+from rushlight.report.records import Call, Layout, read_calls, read_layouts, read_where
+
+F = Layout("float32", (2, 3))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "float32[2, 3]",
+        "f32[2,3]",
+        "rushlight.float32[2, 3]",
+        ("float32[2, 3]",),
+        ["f32[2, 3]"],
+        (("float32", (2, 3)),),
+        ("float32", (2, 3)),
+        F,
+        (F,),
+    ],
+)
+def test_layouts_in_any_form(given):
+    assert read_layouts(given) == (F,)
+
+
+def test_layouts_with_strides_and_of_objects():
+    strided = Layout("float32", (2, 3), (1, 2))
+    assert read_layouts("float32[2, 3] strides (1, 2)") == (strided,)
+    assert read_layouts("float32[2, 3] (1, 2), int64[]") == (strided, Layout("int64", ()))
+    assert read_layouts((("f32", (2, 3), (1, 2)),)) == (strided,)
+
+    class Tensor:
+        dtype, shape = "rushlight.float32", (2, 3)
+
+        def strides(self):
+            return (1, 2)
+
+    assert read_layouts([Tensor()]) == (strided,)
+    assert read_layouts(None) == read_layouts(()) == read_layouts("nothing here") == ()
+    assert str(strided) == "f32[2, 3] strides (1, 2)" and str(F) == "f32[2, 3]"
+    assert not strided.contiguous and F.contiguous and Layout("f32", (1, 3), (9, 1)).contiguous
+    assert F.nbytes == 24
+
+
+def test_records_of_another_length():
+    full = (1, None, 0, "add", "leaf", True, 10, 30, (F,), (F,), "add.float32.TT", "a.py:1", "new")
+    (call,) = read_calls([full])
+    assert call == Call(1, None, 0, "add", "leaf", True, 10, 30, (F,), (F,), full[10], "a.py:1")
+    (short,) = read_calls([(7, None, 0, "add")])
+    assert (short.id, short.operator, short.ns, short.route) == (7, "add", 0, "none")
+    assert read_where(("a.py", 3, "f")) == "a.py:3" and read_where(None) == ""
+
+
+def test_a_parent_that_was_not_recorded_is_none():
+    (call,) = read_calls([(5, 4, 1, "mm", "gemm", True, 0, 1)])
+    assert call.parent is None
+
+
+@pytest.mark.parametrize(
+    "kind, ran, route",
+    [
+        ("leaf", "add.float32.TT", "kernel"),
+        ("", "add.float32.TT", "kernel"),
+        ("", "onednn sgemm", "library"),
+        ("", "select", "view"),
+        ("program", "", "program"),
+        ("", "", "none"),
+    ],
+)
+def test_route(kind, ran, route):
+    (call,) = read_calls([(0, None, 0, "x", kind, None, 0, 1, (), (), ran, "")])
+    assert call.route == route
+
+
+def test_self_times_add_up(calls):
+    own = table.self_times(calls)
+    assert sum(own.values()) == sum(call.ns for call in calls if call.parent is None)
+    rows = table.operators(calls)
+    assert sum(row.self_ns for row in rows) == sum(own.values())
+    assert [row.operator for row in rows][:3] == ["mm", "gelu", "add"]
+    assert rows[0].hits == rows[0].misses == 1 and rows[0].ran == {"onednn sgemm": 2}
+
+
+def test_an_operator_inside_itself_counts_once():
+    outer = (0, None, 0, "f", "program", True, 0, 100)
+    inner = (1, 0, 1, "f", "leaf", True, 10, 60, (), (), "f.float32.T", "")
+    (row,) = table.operators(read_calls([inner, outer]))
+    assert (row.calls, row.total_ns, row.self_ns) == (2, 100, 100)
+
+
+def test_tree_nests_also_on_plan_hits(calls):
+    linear = next(node for node in table.tree(calls) if node.operator == "linear")
+    (addmm,) = linear.children
+    assert addmm.operator == "addmm" and addmm.calls == 2 and (addmm.hits, addmm.misses) == (1, 1)
+    assert [child.operator for child in addmm.children] == ["mm", "transpose"]
+    assert addmm.children[0].ran == {"onednn sgemm": 2}
+
+
+def test_numbers_in_words():
+    assert [words.ns(n) for n in (0, 850, 12_340, 4_070_000, 1.2e9, 999_600)] == [
+        "0 ns", "850 ns", "12.3 us", "4.07 ms", "1.20 s", "1.00 ms"]  # fmt: skip
+    assert [words.bytes_(n) for n in (7, 98_304, 2.5e9)] == ["7 bytes", "98.3 kB", "2.50 GB"]
+    assert words.rate(98_304, 4_000, "B") == "24.6 GB/s" and words.rate(1, 0, "B") == ""
+    assert words.count(1, "call") == "1 call" and words.count(1234, "call") == "1,234 calls"
