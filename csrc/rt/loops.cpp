@@ -134,6 +134,14 @@ LoopPlan* fit(const char* op, const Recipe& recipe, Layout* const* inputs, Space
   if (!space.ordered && !serial)
     sort(recipe, space.count[Space::kRow] > 0, space.loops[Space::kOuter], space.count[Space::kOuter]);
   for (int g = 0; g < 3; ++g) space.count[g] = merge(space.loops[g], space.count[g], nbuf);
+  // Where there is nothing to walk, strides mean nothing: rows are one loop of the right length.
+  bool nothing = false;
+  for (int g = 0; g < 3; ++g)
+    for (int i = 0; i < space.count[g]; ++i) nothing = nothing || space.loops[g][i].size == 0;
+  for (; nothing && space.count[Space::kRow] > 1; --space.count[Space::kRow]) {
+    Loop* last = space.loops[Space::kRow] + space.count[Space::kRow] - 1;
+    last[-1].size *= last->size;
+  }
   const int rows = space.count[Space::kRow];
   if (rows > kernel->inner)
     fail(ErrorKind::NotImplemented, "[%s] row dimensions need %d loops and kernel %s has %d: make the operand contiguous",

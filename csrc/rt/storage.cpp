@@ -94,9 +94,9 @@ std::string human(int64_t bytes) {
   char text[64];
   if (bytes < 10240)
     snprintf(text, sizeof text, "%lld bytes", static_cast<long long>(bytes));
-  else if (bytes < (10 << 20))
+  else if (bytes < (1 << 20))
     snprintf(text, sizeof text, "%.1f KiB", static_cast<double>(bytes) / 1024);
-  else if (bytes < (10ll << 30))
+  else if (bytes < (1ll << 30))
     snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
   else
     snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / (1 << 30));
