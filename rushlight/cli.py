@@ -127,16 +127,19 @@ def _show_kernel(explanation: Any, key: str) -> int:
     from rushlight.report import terminal
 
     observed = explanation.observed
+    known = [row.key for row in observed.kernels]
+    said = ""
     if any(row.key == key for row in observed.libraries):
         said = f"rushlight explain: {key} is a routine of a library, which has no generated source"
+    elif key not in known:
+        said = _unknown("kernel", key, known)
+    else:
+        try:
+            shown = explanation.kernel(key)
+        except KeyError:
+            said = f"rushlight explain: no source is kept for kernel {key}"
+    if said:
         print(said, file=sys.stderr)
-        return 2
-    try:
-        shown = explanation.kernel(key)
-    except KeyError:
-        known = [row.key for row in observed.kernels]
-        said = f"rushlight explain: no source is kept for kernel {key}"
-        print(said if key in known else _unknown("kernel", key, known), file=sys.stderr)
         return 2
     terminal.console().print(shown)
     return 0
@@ -167,8 +170,9 @@ def _write_json(path: dict[str, Any], file: str) -> int:
 def _info(options: argparse.Namespace) -> int:
     from rushlight import config, pipeline
 
-    for name, value in pipeline.machine().items():
-        print(f"{name:18} {value}")
+    rows = {**pipeline.machine(), **pipeline.libraries(), **pipeline.cache_facts()}
+    for name, value in rows.items():
+        print(f"{name:14} {value}")
     print("\nsettings")
     for line in config.describe().splitlines():
         print(f"  {line}")

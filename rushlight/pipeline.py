@@ -8,8 +8,8 @@ and makes a report of the records:
 
     run the program      Recording         native call records on, a listener on trace
     read the records     read_calls        tuples -> Call
-    observe              observe           counts, times, the documented stages each with what
-    happened show                 report            terminal; JSON
+    observe              observe           counts, times, what each documented stage did
+    show                 report            terminal; JSON
 
 Invariant: recording changes nothing that the program can see, and is off again whatever happens.
 """
@@ -87,7 +87,7 @@ class Recording:
     def __init__(self, program: str) -> None:
         self.program = program
         self.records: list[trace.Record] = []
-        self.raw: list[Any] = []
+        self.batches: list[list[Any]] = []  # of native records; their ids are distinct in a batch
         self.error: BaseException | None = None
         self.wall_ns = 0
 
@@ -96,7 +96,8 @@ class Recording:
 
         self._listener = self.records.append
         trace.add_listener(self._listener)
-        _core.records()  # leftovers of an earlier recording
+        _drain()
+        _recording.append(self)
         _core.record(True)
         self._start = time.perf_counter_ns()
         return self
@@ -105,44 +106,67 @@ class Recording:
         from rushlight import _core  # type: ignore[attr-defined]
 
         self.wall_ns = time.perf_counter_ns() - self._start
-        self.raw = _core.records()
-        _core.record(False)
+        _drain()
+        _recording.remove(self)
+        _core.record(bool(_recording) or _logging)
         trace.remove_listener(self._listener)
         self.error = error
 
     def explanation(self, operator: str | None = None, result: Any = None) -> Explanation:
         from rushlight.report.observe import Run, observe
-        from rushlight.report.records import read_calls
+        from rushlight.report.records import read_batches
 
-        calls = read_calls(self.raw)
+        calls = read_batches(self.batches)
         sources = Sources(self.records)
+        keys = {call.ran for call in calls if call.route == "kernel"}
         run = Run(
             self.program, calls, self.records, wall_ns=self.wall_ns, error=_one_line(self.error),
-            facts=machine(), kernels={c.ran: sources.facts(c.ran) for c in calls if c.route ==
-            "kernel"},
+            facts=machine(), kernels={key: sources.facts(key) for key in sorted(keys)},
         )  # fmt: skip
         return Explanation(observe(run, operator), calls, result, sources)
 
 
+_recording: list[Recording] = []  # the recordings going on, outermost first
+_logging = False
+
+
+def _drain() -> None:
+    """Takes the native records made so far, for the recordings going on and for the log."""
+    from rushlight import _core  # type: ignore[attr-defined]
+
+    batch = _core.records()
+    for recording in _recording:
+        recording.batches.append(batch)
+    if _logging:
+        _log_calls(batch)
+
+
 def log_operators() -> None:
-    """RUSHLIGHT_LOGS=ops: records this thread's operator calls and logs them when the process ends.
-    Called once the native core is loaded, when that setting is there."""
+    """RUSHLIGHT_LOGS=ops: records this thread's operator calls, and logs them when the process ends
+    or a recording begins or ends. Called once the native core is loaded, when that log is asked
+    for."""
     import atexit
 
     from rushlight import _core  # type: ignore[attr-defined]
 
+    global _logging
+    _logging = True
     _core.record(True)
-    atexit.register(flush_operators)
+    atexit.register(_drain)
 
 
-def flush_operators() -> None:
-    """Hands the native call records made so far to trace, one a call, indented as they nest."""
-    from rushlight import _core  # type: ignore[attr-defined]
+def _log_calls(batch: list[Any]) -> None:
+    """One trace record a call, indented as they nest."""
     from rushlight.report.records import read_calls
     from rushlight.report.words import ns
 
-    for call in read_calls(_core.records()):
-        facts = {"took": ns(call.ns), "plan": _PLANS[call.hit], "ran": call.ran, "at": call.where}
+    for call in read_calls(batch):
+        facts: dict[str, Any] = {
+            "took": ns(call.ns),
+            "plan": _PLANS[call.hit],
+            "ran": call.ran,
+            "at": call.where,
+        }
         given = {name: value for name, value in facts.items() if value}
         inputs, outputs = (", ".join(map(str, side)) for side in (call.inputs, call.outputs))
         name = "  " * call.depth + f"{call.operator}({inputs}) -> {outputs}"
@@ -194,7 +218,8 @@ _ORIGIN = re.compile(r"\s*// (?:\S+ )?(\S+\.py:\d+)$")
 def split_origins(text: str) -> tuple[str, dict[int, tuple[str, ...]]]:
     """Generated C++ whose lines end in `// add ops/pointwise.py:21` -> the code without these, and
     the origins by line."""
-    lines, origins = [], {}
+    lines: list[str] = []
+    origins: dict[int, tuple[str, ...]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         found = _ORIGIN.search(line)
         if found and not line.startswith("//"):
@@ -229,12 +254,40 @@ def machine() -> dict[str, Any]:
     return {**facts, "gpu": os.path.exists("/proc/driver/nvidia/version")}
 
 
-_NATIVE_FACTS = {
-    "isa": "isa",
-    "threads": "num_threads",
-    "kernels": "kernel_count",
-    "libraries": "libraries",
-}
+_NATIVE_FACTS = {"isa": "isa", "threads": "num_threads", "kernels": "kernel_count"}
+
+
+def libraries() -> dict[str, str]:
+    """The libraries that operators call, each with its version, or that it was not found."""
+    import os
+    from importlib import metadata
+
+    import rushlight
+
+    found = {}
+    for name, distribution in (("OpenBLAS", "scipy-openblas32"), ("numpy", "numpy")):
+        try:
+            found[name] = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            found[name] = f"not found (pip install {distribution})"
+    folder = os.path.join(rushlight.__path__[0], "lib")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    onednn = sorted(name for name in names if name.startswith("libdnnl"))
+    found["oneDNN"] = ", ".join(onednn) or "not built in"
+    return found
+
+
+def cache_facts() -> dict[str, str]:
+    """Where compiled artifacts are kept, and how much lies there."""
+    import os
+
+    from rushlight import config
+    from rushlight.report.words import bytes_, count
+
+    folder = config.flags.cache_dir or os.path.expanduser("~/.cache/rushlight")
+    files = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+    size = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+    return {"cache": f"{folder} ({count(len(files), 'file')}, {bytes_(size)})"}
 
 
 def declarations() -> list[tuple[str, str, str, str, str]]:

@@ -42,7 +42,7 @@ class Core(types.ModuleType):
                     None,
                     0,
                     name,
-                    "leaf",
+                    "scalar",
                     True,
                     start,
                     end,
@@ -179,21 +179,40 @@ def test_explain_a_function_that_raises(core):
 def test_info(core, capsys):
     assert cli.main(["info"]) == 0
     out = capsys.readouterr().out
-    assert "avx2" in out and "RUSHLIGHT_LOGS" in out
+    for word in ("avx2", "threads", "OpenBLAS", "oneDNN", "cache", "RUSHLIGHT_LOGS"):
+        assert word in out
 
 
-def test_operators_are_logged(core, capsys):
+def test_operators_are_logged(core, capsys, monkeypatch):
+    monkeypatch.setattr(pipeline, "_logging", True)
     core.record(True)
     core.call("add", 0, 50, "add.float32.TT", "model.py:9")
     trace.set_logs("ops")
     try:
-        pipeline.flush_operators()
+        pipeline._drain()
+        seen = pipeline.explain(core.call)("mul", 50, 60, "mul.float32.TT", "model.py:10")
     finally:
         trace.set_logs("")
-    assert capsys.readouterr().err == (
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == (
         "[ops] dispatch add(f32[4]) -> f32[4]"
-        "  took=50 ns plan=found ran=add.float32.TT at=model.py:9\n"
+        "  took=50 ns plan=found ran=add.float32.TT at=model.py:9"
     )
+    assert "mul" in second and core.on
+    assert [call.operator for call in seen.calls] == ["mul"]
+
+
+def test_recordings_nest(core):
+    def outer():
+        core.call("add", 0, 50, "add.float32.TT", "model.py:9")
+        inner = pipeline.explain(core.call)("mul", 50, 60, "mul.float32.TT", "model.py:10")
+        core.call("sub", 60, 70, "sub.float32.TT", "model.py:11")
+        return inner
+
+    seen = pipeline.explain(outer)()
+    assert [call.operator for call in seen.result.calls] == ["mul"]
+    assert [call.operator for call in seen.calls] == ["add", "mul", "sub"]
+    assert len({call.id for call in seen.calls}) == 3 and not core.on
 
 
 def test_origins_are_split_from_generated_code():

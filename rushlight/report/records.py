@@ -71,13 +71,14 @@ class Call(NamedTuple):
     depth: int
     operator: str
     kind: str
-    hit: bool | None  # its plan was found; None where no plan was needed or the call failed before
+    hit: bool | None  # its plan was found; None for a view, which needs none
     start: int
     end: int
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
-    ran: str
+    ran: str  # kernel key, library routine, 'program' or the view's rule
     where: str
+    copied: bool = False  # the result went through a temporary
 
     @property
     def ns(self) -> int:
@@ -85,38 +86,21 @@ class Call(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        return self.end < self.start
+        """It raised before anything ran."""
+        return self.end < self.start or not (self.outputs or self.ran)
 
     @property
     def route(self) -> str:
-        """What the call became: 'kernel', 'library', 'view', 'program' (other operators) or
-        'none'."""
-        return _ROUTES.get(self.kind) or _route_of(self.ran)
-
-
-_ROUTES = {
-    "leaf": "kernel", "kernel": "kernel", "loop": "kernel", "fused": "kernel",
-    "gemm": "library", "library": "library", "conv": "library",
-    "view": "view", "alias": "view",
-    "program": "program", "composition": "program", "transparent": "program", "backward": "program",
-}  # fmt: skip
-
-
-_VIEWS = ("view", "select", "slice", "permute", "transpose", "expand", "as_strided", "alias")
-
-
-def _route_of(ran: str) -> str:
-    if not ran:
-        return "none"
-    parts = ran.split(".")
-    if any(part in ITEMSIZE or part in _LONG for part in parts[1:]):
-        return "kernel"
-    first = parts[0].split()[0].lower()
-    if first in _VIEWS:
-        return "view"
-    if first in ("program", "composition"):
-        return "program"
-    return "library"
+        """What the call became: 'kernel', 'library', 'view', 'program' (other operators) or, where
+        the record does not say, 'none'."""
+        if self.kind == "view":
+            return "view"
+        if not self.ran:
+            return "none"
+        if self.ran in ("view", "program"):
+            return self.ran
+        parts = self.ran.split(".")
+        return "kernel" if any(part in ITEMSIZE for part in parts[1:]) else "library"
 
 
 def read_calls(records: Iterable[Any]) -> list[Call]:
@@ -125,6 +109,9 @@ def read_calls(records: Iterable[Any]) -> list[Call]:
     calls.sort(key=lambda call: (call.start, call.depth, call.id))
     known = {call.id for call in calls}
     return [call if call.parent in known else call._replace(parent=None) for call in calls]
+
+
+_COPIED = ", copied"
 
 
 def _read_call(index: int, record: Any) -> Call:
@@ -140,14 +127,26 @@ def _read_call(index: int, record: Any) -> Call:
         int(depth or 0),
         str(operator),
         "" if kind is None else str(kind),
-        None if hit is None or hit == -1 else bool(hit),
+        None if hit is None or kind == "view" else bool(hit),
         int(start or 0),
         int(end or 0),
         read_layouts(inputs),
         read_layouts(outputs),
-        "" if ran is None else str(ran),
+        "" if ran is None else str(ran).removesuffix(_COPIED),
         read_where(where),
+        str(ran).endswith(_COPIED),
     )
+
+
+def read_batches(batches: Iterable[Iterable[Any]]) -> list[Call]:
+    """Several lists of records, each with ids of its own, as one list of Calls."""
+    calls: list[Call] = []
+    for batch in batches:
+        first = 1 + max((call.id for call in calls), default=-1)
+        for call in read_calls(batch):
+            parent = None if call.parent is None else call.parent + first
+            calls.append(call._replace(id=call.id + first, parent=parent))
+    return calls
 
 
 def read_layouts(value: Any) -> tuple[Layout, ...]:

@@ -86,7 +86,7 @@ def operators(calls: Sequence[Call]) -> list[OperatorRow]:
         row.misses += call.hit is False
         if not _inside_itself(call, by_id):
             row.total_ns += call.ns
-        if call.ran:
+        if call.route in ("kernel", "library"):
             row.ran[call.ran] = row.ran.get(call.ran, 0) + 1
         row.routes[call.route] = row.routes.get(call.route, 0) + 1
     return sorted(rows.values(), key=lambda r: (-r.self_ns, r.operator))
@@ -118,7 +118,7 @@ def _merge(
     nodes = []
     for operator, same in named.items():
         hits, misses = plan_counts(same)
-        ran = Counter(call.ran for call in same if call.ran)
+        ran = Counter(call.ran for call in same if call.route in ("kernel", "library"))
         below = [child for call in same for child in children.get(call.id, ())]
         nodes.append(
             TreeNode(

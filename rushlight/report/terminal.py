@@ -212,8 +212,6 @@ def _branch(node: TreeNode, tree: Tree | None = None) -> Tree:
         branch.add(Text(f"and {count(len(node.children) - ROWS, 'operator')} more", "dim"))
     if not node.children:
         for key, times in sorted(node.ran.items(), key=lambda item: -item[1])[:3]:
-            if key == node.operator:  # a view, which runs nothing else
-                continue
             branch.add(
                 Text(key if times == node.calls else f"{key}  {count(times, 'time')}", "green")
             )

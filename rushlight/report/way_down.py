@@ -137,7 +137,8 @@ def _allocate(call: Call) -> str:
     if not call.outputs:
         return "no result was recorded"
     total = sum(x.nbytes for x in call.outputs)
-    return f"{', '.join(map(str, call.outputs))}: {bytes_(total)}"
+    copied = ", by way of a temporary" if call.copied else ""
+    return f"{', '.join(map(str, call.outputs))}: {bytes_(total)}{copied}"
 
 
 def _dtypes(layouts: Sequence[Layout]) -> str:

@@ -31,22 +31,22 @@ def native_records():
     for layer in range(2):
         hit, first = layer > 0, 10 * layer
         made += [
-            (first + 2, first + 1, 2, "transpose", "view", None, clock + 2_000, clock + 2_500,
+            (first + 2, first + 1, 2, "transpose", "view", True, clock + 2_000, clock + 2_500,
              (W,), ("float32[384, 384] (1, 384)",), "transpose", ""),
-            (first + 3, first + 1, 2, "mm", "gemm", hit, clock + 3_000, clock + 203_000,
+            (first + 3, first + 1, 2, "mm", "library", hit, clock + 3_000, clock + 203_000,
              (X, "float32[384, 384] (1, 384)"), (Y,), "onednn sgemm", ""),
-            (first + 1, first, 1, "addmm", "program", hit, clock + 1_000, clock + 210_000,
-             (B, X, W), (Y,), "", ""),
-            (first, None, 0, "linear", "program", hit, clock, clock + 212_000,
-             (X, W, B), (Y,), "", "/app/encoder.py:12 in forward"),
-            (first + 4, None, 0, "gelu", "leaf", hit, clock + 300_000, clock + 340_000,
+            (first + 1, first, 1, "addmm", "composition", hit, clock + 1_000, clock + 210_000,
+             (B, X, W), (Y,), "program", ""),
+            (first, None, 0, "linear", "composition", hit, clock, clock + 212_000,
+             (X, W, B), (Y,), "program", "/app/encoder.py:12 in forward"),
+            (first + 4, None, 0, "gelu", "scalar", hit, clock + 300_000, clock + 340_000,
              (Y,), (Y,), "gelu.float32.T", "/app/encoder.py:13 in forward"),
-            (first + 5, None, 0, "add", "leaf", hit, clock + 400_000, clock + 412_000,
+            (first + 5, None, 0, "add", "scalar", hit, clock + 400_000, clock + 412_000,
              (X, Y), (Y,), "add.float32.TT", "/app/encoder.py:14 in forward"),
         ]  # fmt: skip
         clock += 1_000_000
     made.append(
-        (99, None, 0, "to", "leaf", False, clock, clock + 5_000,
+        (99, None, 0, "to", "scalar", False, clock, clock + 5_000,
          ("int64[64]",), ("float32[64]",), "to.int64.float32.T", "/app/embed.py:3")
     )  # fmt: skip
     return made

@@ -46,7 +46,20 @@ def test_a_run_without_operators():
 
 
 def test_a_run_that_raised():
-    failed = (0, None, 0, "mm", "gemm", None, 100, 0, ("f32[2, 3]", "f32[4, 5]"), (), "", "a.py:3")
+    failed = (
+        0,
+        None,
+        0,
+        "mm",
+        "library",
+        None,
+        100,
+        0,
+        ("f32[2, 3]", "f32[4, 5]"),
+        (),
+        "",
+        "a.py:3",
+    )
     seen = observe(Run("a.py", read_calls([failed]), error="RuntimeError: [mm] ..."))
     assert "RuntimeError: [mm] ..." in stage(seen, "python_code").sentence
     assert seen.way_down.stages[-1].sentence == "mm(f32[2, 3], f32[4, 5]) was refused"

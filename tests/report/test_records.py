@@ -46,33 +46,48 @@ def test_layouts_with_strides_and_of_objects():
 
 
 def test_records_of_another_length():
-    full = (1, None, 0, "add", "leaf", True, 10, 30, (F,), (F,), "add.float32.TT", "a.py:1", "new")
+    full = (
+        1,
+        None,
+        0,
+        "add",
+        "scalar",
+        True,
+        10,
+        30,
+        (F,),
+        (F,),
+        "add.float32.TT",
+        "a.py:1",
+        "new",
+    )
     (call,) = read_calls([full])
-    assert call == Call(1, None, 0, "add", "leaf", True, 10, 30, (F,), (F,), full[10], "a.py:1")
+    assert call == Call(1, None, 0, "add", "scalar", True, 10, 30, (F,), (F,), full[10], "a.py:1")
     (short,) = read_calls([(7, None, 0, "add")])
     assert (short.id, short.operator, short.ns, short.route) == (7, "add", 0, "none")
     assert read_where(("a.py", 3, "f")) == "a.py:3" and read_where(None) == ""
 
 
 def test_a_parent_that_was_not_recorded_is_none():
-    (call,) = read_calls([(5, 4, 1, "mm", "gemm", True, 0, 1)])
+    (call,) = read_calls([(5, 4, 1, "mm", "library", True, 0, 1)])
     assert call.parent is None
 
 
 @pytest.mark.parametrize(
     "kind, ran, route",
     [
-        ("leaf", "add.float32.TT", "kernel"),
-        ("", "add.float32.TT", "kernel"),
-        ("", "onednn sgemm", "library"),
-        ("", "select", "view"),
-        ("program", "", "program"),
-        ("", "", "none"),
+        ("scalar", "add.float32.TT", "kernel"),
+        ("rows", "_softmax.float32.T, copied", "kernel"),
+        ("library", "onednn sgemm", "library"),
+        ("view", "select", "view"),
+        ("composition", "program", "program"),
+        ("scalar", "program, copied", "program"),
+        ("scalar", "", "none"),
     ],
 )
 def test_route(kind, ran, route):
     (call,) = read_calls([(0, None, 0, "x", kind, None, 0, 1, (), (), ran, "")])
-    assert call.route == route
+    assert call.route == route and call.copied == ran.endswith(", copied")
 
 
 def test_self_times_add_up(calls):
@@ -85,8 +100,8 @@ def test_self_times_add_up(calls):
 
 
 def test_an_operator_inside_itself_counts_once():
-    outer = (0, None, 0, "f", "program", True, 0, 100)
-    inner = (1, 0, 1, "f", "leaf", True, 10, 60, (), (), "f.float32.T", "")
+    outer = (0, None, 0, "f", "composition", True, 0, 100, (), (), "program", "")
+    inner = (1, 0, 1, "f", "scalar", True, 10, 60, (), (), "f.float32.T", "")
     (row,) = table.operators(read_calls([inner, outer]))
     assert (row.calls, row.total_ns, row.self_ns) == (2, 100, 100)
 

@@ -28,7 +28,7 @@ def test_kernel(run, golden):
 
 def test_nothing_is_read_as_markup_and_long_text_wraps():
     name = "[bold red]<b>evil[/]" + "x" * 300
-    call = (0, None, 0, name, "leaf", True, 0, 5, ("f32[2]",), ("f32[2]",), name, "[link]a.py:1")
+    call = (0, None, 0, name, "scalar", True, 0, 5, ("f32[2]",), ("f32[2]",), name, "[link]a.py:1")
     shown = text(terminal.report(observe(Run(name, read_calls([call])))), 80)
     assert "[bold red]<b>evil[/]" in shown and "[link]a.py:1" in shown
     assert max(map(len, shown.splitlines())) <= 80
@@ -36,7 +36,7 @@ def test_nothing_is_read_as_markup_and_long_text_wraps():
 
 def test_a_long_table_says_what_it_left_out():
     records = [
-        (i, None, 0, f"op{i}", "leaf", True, i, i + 1, (), (), f"op{i}.float32.T", f"a.py:{i}")
+        (i, None, 0, f"op{i}", "scalar", True, i, i + 1, (), (), f"op{i}.float32.T", f"a.py:{i}")
         for i in range(40)
     ]
     shown = text(terminal.report(observe(Run("a.py", read_calls(records))), rows=5))
