@@ -36,7 +36,7 @@ list(LENGTH kernel_sources count)
 message(STATUS "rushlight: ${count} kernel files, instruction sets ${RUSHLIGHT_ISAS}")
 
 # No contraction: the numerics are a contract. No OpenMP: rt splits loops over threads.
-set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -fvisibility=hidden -w)
+set(kernel_flags -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd -fPIC -fvisibility=hidden -w)
 set(kernel_flags_v4 -mprefer-vector-width=512)
 foreach(isa IN LISTS RUSHLIGHT_ISAS)
   add_library(kernels_${isa} MODULE ${kernel_sources})

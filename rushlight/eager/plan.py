@@ -1,0 +1,119 @@
+"""First sight of a call: declaration and arguments -> a recipe (one kernel or library call) or a program of calls.
+
+Core asks here once for each operator, dtypes, ranks and structural arguments (recipes) or layouts (programs), and remembers.
+"""
+from rushlight import _core, dtypes
+from rushlight.loops.lower import numbers_of, signature
+from rushlight.ops.declare import MISSING, Arguments, derived
+from rushlight.ops.layouts import Layout
+from rushlight.ops.recording import NumberSymbol, Recorder, Symbol
+
+from . import program
+
+
+def make_plan(operator, values, needs):
+    """Called by core. `values`: the bound arguments with real tensors; `needs`: mask of operands that require grad."""
+    op = operator.declaration
+    recorder = Recorder()
+    inputs = symbols(recorder, op, values)
+    a = Arguments(op, named_dtypes(op, inputs))
+    if op.kind in ("scalar", "rows"):
+        return leaf(recorder, op, a, inputs)
+    if op.kind == "library":
+        return library(recorder, op, a, inputs)
+    with recorder:
+        if op.kind == "assemble":
+            changed = converted(op, a)
+            out = recorder.assemble(op, changed)
+        else:
+            out = op.body(*a.values)
+    return program.build(recorder, inputs, out, transparent=op.rule is derived)
+
+
+def symbols(recorder, op, values):
+    """Tensors become symbols; run-time numbers become number symbols, unless they are at their default."""
+    out = []
+    for p, v in zip(op.parameters, values):
+        if isinstance(v, _core.Tensor):
+            out.append(Symbol(layout_of(v), recorder, p.name))
+        elif p.type == "Tensor[]":
+            out.append([Symbol(layout_of(x), recorder, f"{p.name}[{i}]") for i, x in enumerate(v)])
+        elif (p.is_tensor or p.is_run_time and p.name not in op.structural) and isinstance(v, (bool, int, float)) and not (
+                p.default is not MISSING and type(v) is type(p.default) and v == p.default):
+            out.append(NumberSymbol(recorder, v, p.name))
+        else:
+            out.append(v)
+    return out
+
+
+def layout_of(x):
+    return Layout(tuple(x.shape), tuple(x.stride()), x.dtype.name, 0, "cpu")
+
+
+def named_dtypes(op, values):
+    return [v.name if isinstance(v, _core.dtype) else v for v in values]
+
+
+def converted(op, a):
+    """Operands that take part, brought to the storage dtype; indices and conditions to the dtype their kernel takes."""
+    best, _ = op.dtypes(a)
+
+    def change(name, v):
+        if isinstance(v, NumberSymbol) or not isinstance(v, Symbol):
+            return v
+        if op.promote.takes_part(name):
+            return v.to(best)
+        other = op.others.get(name)
+        other = dtypes.opmath(best) if other == "opmath" else other
+        if other is None or v.dtype == other:
+            return v
+        if other == "int64" and dtypes.category(v.dtype) != 1 or other == "bool" and dtypes.category(v.dtype) == 2:
+            raise TypeError(f"[{op.name}] expected {name} to be {other}, got {v.dtype}")
+        return v.to(other)
+    return a.map(change)
+
+
+def leaf(recorder, op, a, inputs):
+    best, results = op.dtypes(a)
+    changed = converted(op, a)
+    if any(x is not y for (_, x), (_, y) in zip(a.operands(), changed.operands())):
+        return program.build(recorder, inputs, recorder.record(op, changed))
+    key = signature(op, best, changed.values)
+    if _core.kernel_find(key) is None:
+        return expanded(recorder, op, a, inputs, best)
+    op.infer(a)                                         # shapes that do not fit are told of here, by the rule itself
+    rule, rows, kinds, outs = op.layout.native(changed, op.outputs)
+    sizes = op.position.get(getattr(op.layout, "size", None))
+    return _core.Recipe(key, rule, rows, kinds, outs, tuple(getattr(_core, d) for d in results),
+                        tuple(numbers_of(op, best, changed.values)), sizes)
+
+
+def expanded(recorder, op, a, inputs, best):
+    """No precompiled kernel for these dtypes: the definition's own calls, one after another."""
+    if op.kind == "scalar" and is_bottom(op):
+        raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for {best!r}')
+    with recorder:
+        out = recorder.inside(op, a)
+    if any(c.op is op for c in recorder.calls):
+        raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for {best!r}')
+    return program.build(recorder, inputs, out, transparent=op.rule is derived)
+
+
+def is_bottom(op):
+    return op.bottom
+
+
+def library(recorder, op, a, inputs):
+    op.infer(a)
+    best, _ = op.dtypes(a)
+    for name, x in a.operands():
+        if x.dtype != best:
+            raise RuntimeError(f"[{op.name}] expected all operands to have the same dtype, but got: "
+                               f"{', '.join(f'{n} {v.dtype}' for n, v in a.operands())}")
+    if best == "bool":
+        raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for \'bool\'')
+    at = op.position
+    given = lambda name: at[name] if name in at and not a.is_default(at[name]) else None
+    if "mat1" in at:
+        return _core.GemmRecipe(at["mat1"], at["mat2"], at["self"], given("alpha"), given("beta"), getattr(_core, best))
+    return _core.GemmRecipe(at["self"], at["mat2"], None, None, None, getattr(_core, best))

@@ -1,0 +1,95 @@
+"""Recorded calls -> a native program: operator calls on registers, which core runs without entering Python."""
+from rushlight import _core
+from rushlight.ops.recording import NumberSymbol, Symbol
+
+
+def build(recorder, inputs, outputs, transparent=False):
+    """`inputs`: for each register, the symbol it holds (or None, or a tuple of symbols for a list); `outputs`: values.
+
+    Calls whose results nobody needs are left out. Raises TypeError for a value that no register holds.
+    """
+    known = {}
+    for i, x in enumerate(inputs):
+        if isinstance(x, (list, tuple)):
+            known.update({id(e): ("i", i, k) for k, e in enumerate(x)})
+        elif x is not None:
+            known.setdefault(id(x), ("r", i))
+    count, instructions = len(inputs), []
+    for call in live(recorder.calls, outputs):
+        values, parameters = arguments_of(call)
+        spec = tuple(entry(v, p, known) for v, p in zip(values, parameters))
+        registers = []
+        for out in call.outs:
+            known[id(out)] = ("r", count)
+            registers.append(count)
+            count += 1
+        instructions.append((target(call.op), spec, tuple(registers)))
+    result = tuple(entry(o, None, known) for o in outputs) if isinstance(outputs, (tuple, list)) else entry(outputs, None, known)
+    return _core.Program(len(inputs), instructions, result, transparent)
+
+
+def live(calls, outputs):
+    """The calls that the outputs depend on, in order; writes into what is needed are needed."""
+    needed, kept = set(), []
+    mark(outputs, needed)
+    for call in reversed(calls):
+        values, _ = arguments_of(call)
+        writes = call.op in ("copy_", "fill_") and wanted(values[0], calls, needed)
+        if writes or any(id(o) in needed for o in call.outs):
+            kept.append(call)
+            mark(values, needed)
+    return kept[::-1]
+
+
+def wanted(view, calls, needed):
+    """Whether the memory that a write goes to belongs to something needed: walk up the views."""
+    if id(view) in needed:
+        return True
+    maker = next((c for c in calls if any(o is view for o in c.outs)), None)
+    return maker is not None and not isinstance(maker.op, str) and maker.op.kind == "view" and wanted(
+        maker.arguments.values[0], calls, needed)
+
+
+def mark(v, needed):
+    if isinstance(v, (list, tuple)):
+        for x in v:
+            mark(x, needed)
+    elif isinstance(v, (Symbol, NumberSymbol)):
+        needed.add(id(v))
+
+
+def arguments_of(call):
+    if isinstance(call.op, str):
+        return call.arguments, (None,) * len(call.arguments)
+    return call.arguments.values, call.op.parameters
+
+
+def target(op):
+    """What core calls: a native operator, a creation function, or the name of a host operation on numbers."""
+    if not isinstance(op, str):
+        return native(op)
+    if op == "empty":
+        return _core.empty
+    if op in ("copy_", "fill_"):
+        from rushlight.ops import TABLE
+        return native(TABLE[op[:-1]]).inplace
+    return op
+
+
+def native(op):
+    if op.native is None:
+        from .operators import make
+        make(op)
+    return op.native
+
+
+def entry(v, parameter, known):
+    if id(v) in known and isinstance(v, (Symbol, NumberSymbol)):
+        return known[id(v)]
+    if isinstance(v, (Symbol, NumberSymbol)):
+        raise TypeError(f"no register holds {v!r}")
+    if isinstance(v, (list, tuple)) and any(isinstance(x, (Symbol, NumberSymbol)) for x in v):
+        return ("l", tuple(entry(x, None, known) for x in v))
+    if isinstance(v, str) and (parameter is None or parameter.kind.startswith("dtype")) and hasattr(_core, v):
+        return ("c", getattr(_core, v))
+    return ("c", v)

@@ -1,0 +1,438 @@
+"""Kernel -> C++ without headers: functions of the kernel ABI (csrc/rt/kernels.h).
+
+One body is written as an always-inlined function whose innermost strides are parameters; the entry calls it with literal
+strides where the call's strides allow (all one; one operand repeated), so that the compiler makes a vector loop of each,
+and with run-time strides otherwise. Row kernels have one more form, for rows that lie across memory: many rows side by side.
+Folds follow the order that the loop IR states: blocks of BLOCK elements, LANES lanes, then a tree.
+"""
+from rushlight import dtypes
+
+from .expr import IDENTITY, LANES, Apply, Axis, Cast, Const, Kernel, Load, Name, Scalar, text
+
+BLOCK = 4096                        # elements of a row that one set of lanes adds up
+COLUMNS = 32                        # rows side by side in the form for rows that lie across memory
+C = {"bool": "bool", "uint8": "rl_u8", "int8": "rl_i8", "int16": "rl_i16", "int32": "rl_i32", "int64": "rl_i64",
+     "float16": "rl_u16", "bfloat16": "rl_u16", "float32": "float", "float64": "double"}
+SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
+         "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
+INFIX = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+         "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+
+
+def literal(value, dtype):
+    if dtype in ("float32", "float64"):
+        f, value = "f" if dtype == "float32" else "", float(value)
+        if value != value:
+            return f'__builtin_nan{f}("")'
+        if value in (float("inf"), float("-inf")):
+            return f"{'-' if value < 0 else ''}__builtin_inf{f}()"
+        return f"({C[dtype]}){value!r}" if dtype == "float32" else repr(value)
+    if dtype == "bool":
+        return "true" if value else "false"
+    if int(value) == -2 ** 63:
+        return "(-9223372036854775807ll - 1)"
+    return f"({C[dtype]}){int(value)}ll"
+
+
+def identity(combine, dtype):
+    if combine == "add":
+        return literal(0, dtype)
+    if dtype in dtypes.INTEGERS:
+        bits = 8 * dtypes.TABLE[dtype].itemsize
+        low, high = (0, 2 ** bits - 1) if dtype == "uint8" else (-2 ** (bits - 1), 2 ** (bits - 1) - 1)
+        return literal(low if combine == "max" else high, dtype)
+    if dtype == "bool":
+        return "false" if combine == "max" else "true"
+    return literal(IDENTITY[combine], dtype)
+
+
+def cast(value, source, target):
+    """C for a conversion between storage types; half types go through float32."""
+    if source == target:
+        return value
+    if source in dtypes.HALVES:
+        wide = f"rl_{SHORT[source]}_to_f32({value})"
+        return cast(wide, "float32", target)
+    if target in dtypes.HALVES:
+        return f"rl_f32_to_{SHORT[target]}({cast(value, source, 'float32')})"
+    if target == "bool":
+        return f"({value} != 0)"
+    if dtypes.is_floating(source) and target in dtypes.INTEGERS:
+        return f"rl_{SHORT[source]}_to_{SHORT[target]}({value})"
+    return f"({C[target]})({value})"
+
+
+def combined(combine, a, b, dtype):
+    if combine == "add":
+        return f"({a} + {b})"
+    less = "<" if combine == "min" else ">"
+    if dtypes.is_floating(dtype):
+        return f"({b} != {b} || {b} {less} {a} ? {b} : {a})"
+    return f"({b} {less} {a} ? {b} : {a})"
+
+
+def apply(word, args, dtype, source):
+    """C for one word of the scalar table. `source` is the dtype of its last argument (a comparison's result is bool)."""
+    if word == "where":
+        return f"({args[0]} ? {args[1]} : {args[2]})"
+    if word == "neg":
+        return f"(-{args[0]})"
+    if word == "checked":
+        return f"rl_checked({args[0]}, {args[1]}, &error)"
+    if word in ("uniform", "normal"):
+        return f"rl_{word}_{SHORT[dtype]}({args[0]}, {args[1]})"
+    if word == "logical_not":
+        return f"(!{args[0]})"
+    if word in INFIX:
+        return f"({args[0]} {INFIX[word]} {args[1]})"
+    if word == "div" and dtypes.is_floating(source):
+        return f"({args[0]} / {args[1]})"
+    if word in ("maximum", "minimum"):
+        return maximum(word, args, source)
+    return f"rl_{word}_{SHORT[source]}({', '.join(args)})"
+
+
+def maximum(word, args, dtype):
+    a, b = args
+    sign = ">" if word == "maximum" else "<"
+    if dtypes.is_floating(dtype):                       # NaN wins, from either side
+        return f"({a} != {a} || {a} {sign} {b} ? {a} : {b})"
+    return f"({a} {sign} {b} ? {a} : {b})"
+
+
+class Body:
+    """The statements of one form of a kernel."""
+
+    def __init__(self, kernel: Kernel, vector=True):
+        self.kernel, self.vector, self.lines, self.depth, self.arrays = kernel, vector, [], 1, set()
+        self.dtype = {b.name: b.dtype for b in kernel.buffers}
+
+    def put(self, line):
+        self.lines.append("    " * self.depth + line)
+
+    def open(self, line):
+        self.put(line + " {")
+        self.depth += 1
+
+    def close(self):
+        self.depth -= 1
+        self.put("}")
+
+    def loop(self, axis, size, start="0"):
+        self.open(f"for (rl_i64 {axis} = {start}; {axis} < {size}; ++{axis})")
+
+    # ---- expressions
+
+    def expr(self, e):
+        match e:
+            case Const(v, d):
+                return literal(v, d)
+            case Scalar(s, d):
+                return f"({C[d]}){s}" if s[0] == "s" else s
+            case Axis(s, _):
+                return s
+            case Name(s, _):
+                return f"{s}[c]" if s in self.arrays else s
+            case Cast(v, d):
+                return cast(self.expr(v), v.dtype, d)
+            case Load(b, terms, d):
+                place = f"{b}[{self.address(terms)}]"
+                return f"({place} != 0)" if d == "bool" else place
+            case Apply(w, args, d):
+                return apply(w, [self.expr(a) for a in args], d, args[-1].dtype)
+        raise TypeError(f"no C++ for {text(e)}")
+
+    def address(self, terms):
+        used = [(e, s) for e, s in terms if s != 0]
+        one = lambda e, s: self.expr(e) if s == 1 else f"{self.expr(e)} * {s}"
+        return " + ".join(one(e, s) for e, s in used) or "0"
+
+    # ---- statements
+
+    def lets(self, section, declare=True):
+        for name, value in section.lets:
+            origin = self.kernel.origins.get(value)
+            note = f"  // {origin[-1][0]} {origin[-1][1]}" if origin else ""
+            put = self.expr(value)
+            if name.text in self.arrays:
+                self.put(f"{name.text}[c] = {put};{note}")
+            else:
+                self.put(f"const {C[name.dtype]} {name.text} = {put};{note}")
+
+    def store(self, s):
+        target = f"{s.buffer}[{self.address(s.terms)}]"
+        value = cast(self.expr(s.value), s.value.dtype, self.dtype[s.buffer])
+        if s.combine == "add" and self.dtype[s.buffer] in dtypes.HALVES:
+            short = SHORT[self.dtype[s.buffer]]
+            wide = cast(self.expr(s.value), s.value.dtype, "float32")
+            value = f"rl_f32_to_{short}(rl_{short}_to_f32({target}) + {wide})"
+            self.put(f"{target} = {value};")
+        else:
+            self.put(f"{target} {'+' if s.combine else ''}= {value};")
+
+    def gathers(self, section):
+        """Whether an index is checked here: such loops are not vectorised."""
+        values = [v for _, v in section.lets] + [v for _, _, v in section.folds]
+        return any(isinstance(v, Apply) and v.word == "checked" for v in values) or any(s.combine for s in section.stores)
+
+    def simd(self, section):
+        if self.vector and not self.gathers(section):
+            self.put("#pragma omp simd")
+
+    def flat(self):
+        """Scalar bodies: the innermost axis is the vector loop."""
+        *outer, (axis, size) = self.kernel.outer
+        for a, n in outer:
+            self.loop(a, n)
+        for section in self.kernel.sections:
+            self.simd(section)
+            self.loop(axis, size)
+            self.lets(section)
+            for s in section.stores:
+                self.store(s)
+            self.close()
+        for _ in outer:
+            self.close()
+
+    def rows(self):
+        """Row bodies, a row at a time."""
+        for a, n in self.kernel.outer:
+            self.loop(a, n)
+        for section in self.kernel.sections:
+            if section.over == "row":
+                self.lets(section)
+                for s in section.stores:
+                    self.store(s)
+            elif section.folds:
+                self.fold(section)
+            else:
+                self.elements(section)
+        for _ in self.kernel.outer:
+            self.close()
+
+    def elements(self, section):
+        *outer, (axis, size) = self.kernel.inner
+        for a, n in outer:
+            self.loop(a, n)
+        self.simd(section)
+        self.loop(axis, size)
+        self.lets(section)
+        for s in section.stores:
+            self.store(s)
+        self.close()
+        for _ in outer:
+            self.close()
+
+    def fold(self, section):
+        *outer, (axis, size) = self.kernel.inner
+        for name, combine, _ in section.folds:
+            start = identity(combine, name.dtype)
+            self.put(f"{C[name.dtype]} {name.text}_all[{LANES}], {name.text}_lane[{LANES}];")
+            self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_all[l] = {start};")
+        for a, n in outer:
+            self.loop(a, n)
+        self.open(f"for (rl_i64 start = 0; start < {size}; start += {BLOCK})")
+        self.put(f"const rl_i64 stop = start + {BLOCK} < {size} ? start + {BLOCK} : {size};")
+        for name, combine, _ in section.folds:
+            start = identity(combine, name.dtype)
+            self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_lane[l] = {start};")
+        self.put("rl_i64 next = start;")
+        self.open(f"for (; next + {LANES} <= stop; next += {LANES})")
+        self.simd(section)
+        self.open(f"for (int l = 0; l < {LANES}; ++l)")
+        self.put(f"const rl_i64 {axis} = next + l;")
+        self.step(section, "_lane[l]")
+        self.close()
+        self.close()
+        self.open("for (int l = 0; next < stop; ++next, ++l)")
+        self.put(f"const rl_i64 {axis} = next;")
+        self.step(section, "_lane[l]")
+        self.close()
+        for name, combine, _ in section.folds:
+            both = combined(combine, f"{name.text}_all[l]", f"{name.text}_lane[l]", name.dtype)
+            self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_all[l] = ({C[name.dtype]}){both};")
+        self.close()
+        for _ in outer:
+            self.close()
+        for name, combine, _ in section.folds:
+            both = combined(combine, f"{name.text}_all[l]", f"{name.text}_all[l + w]", name.dtype)
+            self.put(f"for (int w = {LANES // 2}; w; w /= 2) for (int l = 0; l < w; ++l) "
+                     f"{name.text}_all[l] = ({C[name.dtype]}){both};")
+            self.put(f"const {C[name.dtype]} {name.text} = {name.text}_all[0];")
+
+    def step(self, section, where):
+        self.lets(section)
+        for name, combine, value in section.folds:
+            at = name.text + where
+            self.put(f"{at} = ({C[name.dtype]}){combined(combine, at, self.expr(value), name.dtype)};")
+        for s in section.stores:
+            self.store(s)
+
+    def columns(self):
+        """Row bodies, COLUMNS rows side by side along the last outer axis: the same order within each row."""
+        *outer, (across, width) = self.kernel.outer
+        for section in self.kernel.sections:
+            self.arrays |= {n.text for n, _, _ in section.folds}
+            if section.over == "row":
+                self.arrays |= {n.text for n, _ in section.lets}
+        for a, n in outer:
+            self.loop(a, n)
+        self.open(f"for (rl_i64 first = 0; first < {width}; first += {COLUMNS})")
+        self.put(f"const int count = {width} - first < {COLUMNS} ? (int)({width} - first) : {COLUMNS};")
+        for section in self.kernel.sections:
+            if section.over == "row":
+                for name, _ in section.lets:
+                    self.put(f"{C[name.dtype]} {name.text}[{COLUMNS}];")
+                self.across(across, section, lambda s=section: (self.lets(s), [self.store(x) for x in s.stores]))
+            elif section.folds:
+                self.fold_across(section, across)
+            else:
+                for a, n in self.kernel.inner:
+                    self.loop(a, n)
+                self.across(across, section, lambda s=section: (self.lets(s), [self.store(x) for x in s.stores]))
+                for _ in self.kernel.inner:
+                    self.close()
+        self.close()
+        for _ in outer:
+            self.close()
+
+    def across(self, axis, section, body):
+        self.simd(section)
+        self.open("for (int c = 0; c < count; ++c)")
+        self.put(f"const rl_i64 {axis} = first + c;")
+        body()
+        self.close()
+
+    def fold_across(self, section, across):
+        *outer, (axis, size) = self.kernel.inner
+        for name, combine, _ in section.folds:
+            t = C[name.dtype]
+            start = identity(combine, name.dtype)
+            self.put(f"{t} {name.text}[{COLUMNS}], {name.text}_all[{LANES}][{COLUMNS}], {name.text}_lane[{LANES}][{COLUMNS}];")
+            self.put(f"for (int l = 0; l < {LANES}; ++l) for (int c = 0; c < {COLUMNS}; ++c) {name.text}_all[l][c] = {start};")
+        for a, n in outer:
+            self.loop(a, n)
+        self.open(f"for (rl_i64 start = 0; start < {size}; start += {BLOCK})")
+        self.put(f"const rl_i64 stop = start + {BLOCK} < {size} ? start + {BLOCK} : {size};")
+        for name, combine, _ in section.folds:
+            start = identity(combine, name.dtype)
+            self.put(f"for (int l = 0; l < {LANES}; ++l) for (int c = 0; c < {COLUMNS}; ++c) {name.text}_lane[l][c] = {start};")
+        self.loop(axis, "stop", "start")
+        self.put(f"const int l = (int)(({axis} - start) % {LANES});")
+        hidden = self.arrays
+        self.across(across, section, lambda: self.step(section, "_lane[l][c]"))
+        self.arrays = hidden
+        self.close()
+        for name, combine, _ in section.folds:
+            both = combined(combine, f"{name.text}_all[l][c]", f"{name.text}_lane[l][c]", name.dtype)
+            self.put(f"for (int l = 0; l < {LANES}; ++l) for (int c = 0; c < {COLUMNS}; ++c) "
+                     f"{name.text}_all[l][c] = ({C[name.dtype]}){both};")
+        self.close()
+        for _ in outer:
+            self.close()
+        for name, combine, _ in section.folds:
+            both = combined(combine, f"{name.text}_all[l][c]", f"{name.text}_all[l + w][c]", name.dtype)
+            self.put(f"for (int w = {LANES // 2}; w; w /= 2) for (int l = 0; l < w; ++l) for (int c = 0; c < {COLUMNS}; ++c) "
+                     f"{name.text}_all[l][c] = ({C[name.dtype]}){both};")
+            self.put(f"for (int c = 0; c < {COLUMNS}; ++c) {name.text}[c] = {name.text}_all[0][c];")
+
+
+HELPERS = """
+typedef union { double f; rl_i64 i; } rl_number;
+
+RL_FN rl_i64 rl_checked(rl_i64 index, rl_i64 size, rl_i64* error) {
+    if (index >= 0 && index < size) return index;
+    if (!*error) *error = 1 + (index < 0 ? -2 * index - 1 : 2 * index);
+    return 0;
+}
+"""
+
+
+def numbers(kernel: Kernel, skip=()):
+    """The C declarations that name the ABI's numbers."""
+    axes = [a for a, _ in kernel.outer + kernel.inner]
+    n, lines = len(axes), []
+    for i, (axis, size) in enumerate(kernel.outer + kernel.inner):
+        lines.append(f"const rl_i64 {size} = n[{i}];")
+    for b, buffer in enumerate(kernel.buffers):
+        for i, axis in enumerate(axes):
+            name = f"{buffer.name}_{axis}"
+            if name not in skip:
+                lines.append(f"const rl_i64 {name} = n[{n * (1 + b) + i}]; (void){name};")
+    if uses_element(kernel):
+        count = len(kernel.buffers)
+        for i, axis in enumerate(axes):
+            lines.append(f"const rl_i64 e_{axis} = n[{n * (1 + count) + i}]; (void)e_{axis};")
+        lines.append(f"const rl_i64 e_base = n[{n * (2 + count)}];")
+    for i, (name, kind) in enumerate(kernel.numbers):
+        lines.append(f"const {'double' if kind == 'f' else 'rl_i64'} {name} = s[{i}].{kind}; (void){name};")
+    return lines
+
+
+def uses_element(kernel: Kernel):
+    def inside(e):
+        return isinstance(e, Scalar) and e.slot == "e_base" or any(inside(a) for a in e.args)
+    return any(inside(v) for s in kernel.sections for v in
+               [v for _, v in s.lets] + [v for _, _, v in s.folds] + [x.value for x in s.stores])
+
+
+def pointers(kernel: Kernel):
+    return [f"{'' if b.written else 'const '}{storage(b.dtype)}* {b.name} = ({storage(b.dtype)}*)p[{i}]; (void){b.name};"
+            for i, b in enumerate(kernel.buffers)]
+
+
+def storage(dtype):
+    return "rl_u8" if dtype == "bool" else C[dtype]
+
+
+def function(kernel: Kernel, symbol):
+    """The C++ of one shape-generic kernel: its forms, and the entry that chooses one."""
+    axis = (kernel.inner or kernel.outer)[-1][0]
+    free = [f"{b.name}_{axis}" for b in kernel.buffers if not (kernel.inner and b.per_row)]
+    kind = "flat" if not kernel.inner else "rows"
+    forms = [form(kernel, f"{symbol}_strided", kind, (), vector=False)]
+    if free:
+        forms.append(form(kernel, f"{symbol}_loops", kind, free))
+    position = {f"{b.name}_{a}": len(kernel.outer + kernel.inner) * (1 + i) + j
+                for i, b in enumerate(kernel.buffers) for j, (a, _) in enumerate(kernel.outer + kernel.inner)}
+    n = lambda name: f"n[{position[name]}]"
+    choices = []
+    if free:
+        choices.append((" && ".join(f"{n(f)} == 1" for f in free), f"{symbol}_loops(p, n, s, {', '.join('1' for _ in free)})"))
+    operands = [f"{b.name}_{axis}" for b in kernel.buffers if not b.written]
+    if not kernel.inner and 2 <= len(operands) <= 3:    # one operand repeated along the innermost axis
+        for zero in operands:
+            literals = ["0" if f == zero else "1" for f in free]
+            test = " && ".join(f"{n(f)} == {v}" for f, v in zip(free, literals))
+            choices.append((test, f"{symbol}_loops(p, n, s, {', '.join(literals)})"))
+    if kernel.inner and folds(kernel) and not addressed(kernel):
+        across = kernel.outer[-1][0]
+        strides = [f"{b.name}_{across}" for b in kernel.buffers]
+        forms.append(form(kernel, f"{symbol}_columns", "columns", strides))
+        literals = ["0" if b.across else "1" for b in kernel.buffers]
+        test = " && ".join(f"{n(f)} == {v}" for f, v in zip(strides, literals))
+        size = len(kernel.outer) - 1
+        choices.insert(0, (f"n[{size}] >= 8 && {test}", f"{symbol}_columns(p, n, s, {', '.join(literals)})"))
+    lines = [f"static rl_i64 {symbol}(void* const* p, const rl_i64* n, const rl_number* s) {{"]
+    lines += [f"    if ({test}) return {call};" for test, call in choices]
+    lines += [f"    return {symbol}_strided(p, n, s);", "}", ""]
+    return "\n".join([f"// {kernel.name}", *forms, *lines])
+
+
+def folds(kernel):
+    return any(s.folds for s in kernel.sections)
+
+
+def addressed(kernel):
+    """Whether something is addressed by an index: then rows are taken one at a time."""
+    return any(isinstance(v, Apply) and v.word == "checked" for s in kernel.sections for _, v in s.lets)
+
+
+def form(kernel, name, kind, free, vector=True):
+    body = Body(kernel, vector)
+    getattr(body, kind)()
+    parameters = "".join(f", const rl_i64 {f}" for f in free)
+    lines = [f"RL_FN rl_i64 {name}(void* const* p, const rl_i64* n, const rl_number* s{parameters}) {{",
+             "    (void)n; (void)s; rl_i64 error = 0;"]
+    lines += ["    " + x for x in pointers(kernel) + numbers(kernel, free)]
+    return "\n".join(lines + body.lines + ["    return error;", "}"])

@@ -1,0 +1,7 @@
+"""Every operator, declared exactly once. Importing this room declares them all; `TABLE` finds them by name."""
+from . import assembly, creation, indexing, losses, matrix, normalization, pointwise, reductions, views
+from .declare import Op
+from .values import TABLE
+
+__all__ = ["TABLE", "Op", "assembly", "creation", "indexing", "losses", "matrix", "normalization", "pointwise", "reductions",
+           "views"]

@@ -1,0 +1,61 @@
+"""Assembled outputs: (view of the output, what is written through it), in order. The last write wins."""
+from . import promotion
+from .declare import assemble, composition, derived, none
+from .layouts import concatenated, like_size, positive
+from .samples import call, t
+from .views import select, slice, unsqueeze
+
+
+@assemble("cat(Tensor[] tensors, int dim=0) -> Tensor", layout=concatenated(), method=False,
+          samples=(call([t(2, 3), t(4, 3)], 0), call([t(2, 3), t(2, 1), t(2, 2)], 1), call([t(2, 3), t(2, 3, dtype="float64")], -1)))
+def cat(tensors, dim):
+    start = 0
+    for x in tensors:
+        stop = start + x.shape[dim]
+        yield (lambda out, start=start, stop=stop: slice(out, dim, start, stop, 1)), x
+        start = stop
+
+
+@cat.derivative
+def _(g, tensors, dim):
+    start, parts = 0, []
+    for x in tensors:
+        parts.append(slice(g, dim, start, start + x.shape[dim], 1))
+        start = start + x.shape[dim]
+    return (parts,)
+
+
+@composition("stack(Tensor[] tensors, int dim=0) -> Tensor", method=False,
+             samples=(call([t(2, 3), t(2, 3)], 0), call([t(3), t(3), t(3)], -1)))
+def stack(tensors, dim):
+    dim = positive((dim,), tensors[0].rank + 1)[0]
+    return cat([unsqueeze(x, dim) for x in tensors], dim)
+
+
+@assemble("select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> Tensor",
+          layout=like_size("input_sizes"), promote=promotion.numeric, method=False, function=False,
+          samples=(call(t(4), (3, 4), 0, 1),))
+def select_backward(dy, input_sizes, dim, index):
+    yield (lambda out: out), 0
+    yield (lambda out: select(out, dim, index)), dy
+
+
+@select_backward.derivative
+def _(g, dim, index):
+    return select(g, dim, index)
+
+
+@assemble("slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt? start, SymInt? end, SymInt step) -> Tensor",
+          layout=like_size("input_sizes"), promote=promotion.numeric, method=False, function=False,
+          samples=(call(t(2, 4), (6, 4), 0, 1, 5, 2),))
+def slice_backward(dy, input_sizes, dim, start, end, step):
+    yield (lambda out: out), 0
+    yield (lambda out: slice(out, dim, start, end, step)), dy
+
+
+@slice_backward.derivative
+def _(g, dim, start, end, step):
+    return slice(g, dim, start, end, step)
+
+
+__all__ = ["derived", "none"]

@@ -1,0 +1,60 @@
+"""What models call by another signature than ATen's primitives: softmax with a dtype, layer norm, losses. Compositions."""
+from . import promotion
+from .declare import composition, rows
+from .layouts import per_row
+from .normalization import cross_entropy_rows, log_softmax_rows, native_layer_norm, softmax_rows
+from .pointwise import eq, where
+from .reductions import mean, sum
+from .samples import call, t
+from .views import reshape, unsqueeze
+
+
+@composition("softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+             samples=(call(t(3, 5), 1), call(t(3, 5), 0), call(t(3, 5), 1, dtype="float64")))
+def softmax(x, dim, dtype):
+    return softmax_rows(x if dtype is None else x.to(dtype), dim, False)
+
+
+@composition("log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", samples=(call(t(3, 5), 1), call(t(3, 5), 0)))
+def log_softmax(x, dim, dtype):
+    return log_softmax_rows(x if dtype is None else x.to(dtype), dim, False)
+
+
+@composition("layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05)"
+             " -> Tensor", method=False, samples=(call(t(4, 6), (6,), t(6), t(6)), call(t(2, 3, 4), (3, 4))))
+def layer_norm(x, shape, weight, bias, eps):
+    n = len(shape)
+    if n == 0 or tuple(x.shape[x.rank - n:]) != tuple(shape):
+        raise RuntimeError(f"[layer_norm] Given normalized_shape={list(shape)}, expected input with shape [*, "
+                           f"{', '.join(map(str, shape))}], but got input of size{list(x.shape)}")
+    if weight is None and bias is not None:
+        return native_layer_norm(x, shape, None, None, eps)[0] + bias
+    return native_layer_norm(x, shape, weight, bias, eps)[0]
+
+
+@composition("cross_entropy_loss(Tensor self, Tensor target, int reduction=1, SymInt ignore_index=-100) -> Tensor",
+             name="cross_entropy_loss", method=False, function=False,
+             samples=(call(t(4, 5), t(4, dtype="int64", low=0, high=5)), call(t(4, 5), t(4, dtype="int64", low=0, high=5), 2, 2),
+                      call(t(2, 5, 3), t(2, 3, dtype="int64", low=0, high=5), 0), call(t(5), t(dtype="int64", low=0, high=5))))
+def cross_entropy_loss(x, target, reduction, ignore_index):
+    """Class indices as targets; reduction 0 none, 1 mean over what is not ignored, 2 sum."""
+    dim = 1 if x.rank > 1 else 0
+    if x.rank != target.rank + 1 or tuple(x.shape[:dim]) + tuple(x.shape[dim + 1:]) != tuple(target.shape):
+        raise RuntimeError(f"[cross_entropy] Expected target size {list(x.shape[:dim]) + list(x.shape[dim + 1:])}, got "
+                           f"{list(target.shape)} (input {x.layout}, target {target.layout})")
+    lost = cross_entropy_rows(x, unsqueeze(target, dim), dim, ignore_index)[0]
+    if reduction == 0:
+        return reshape(lost, target.shape)
+    if reduction == 2:
+        return sum(lost)
+    return sum(lost) / sum(where(eq(target, ignore_index), 0.0, 1.0)).to(lost.dtype)
+
+
+@composition("mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", method=False, function=False,
+             samples=(call(t(3, 4), t(3, 4)), call(t(3, 4), t(3, 4), 0), call(t(3, 4), t(3, 4), 2)))
+def mse_loss(x, target, reduction):
+    d = x - target
+    return d * d if reduction == 0 else sum(d * d) if reduction == 2 else mean(d * d)
+
+
+__all__ = ["per_row", "promotion", "rows"]

@@ -1,0 +1,118 @@
+"""Matrix products: library calls, and the compositions that lead to them. Attention is a composition."""
+import math
+
+from . import promotion
+from .creation import steps
+from .declare import composition, library
+from .layouts import ShapeError, broadcast_shape, matmul as product
+from .normalization import softmax_rows
+from .pointwise import add, ge, where
+from .reductions import sum
+from .samples import call, t
+from .views import expand, reshape, transpose, unsqueeze
+
+
+@library("mm(Tensor self, Tensor mat2) -> Tensor", layout=product(),
+         samples=(call(t(2, 3), t(3, 4)), call(t(2, 3), t(3, 4, order=(1, 0))), call(t(0, 3), t(3, 4)), call(t(2, 0), t(0, 4)),
+                  call(t(3, 40, dtype="bfloat16"), t(40, 4, dtype="bfloat16")), call(t(2, 3, dtype="int64"), t(3, 4, dtype="int64"))))
+def mm(x, y):
+    """x[m, k] @ y[k, n]."""
+
+
+@mm.derivative
+def _(g, x, y):
+    return mm(g, transpose(y, 0, 1)), mm(transpose(x, 0, 1), g)
+
+
+@library("bmm(Tensor self, Tensor mat2) -> Tensor", layout=product(), samples=(call(t(2, 3, 4), t(2, 4, 5)),))
+def bmm(x, y):
+    """x[b, m, k] @ y[b, k, n]."""
+
+
+@bmm.derivative
+def _(g, x, y):
+    return bmm(g, transpose(y, 1, 2)), bmm(transpose(x, 1, 2), g)
+
+
+@library("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", layout=product(),
+         samples=(call(t(4), t(2, 3), t(3, 4)), call(t(2, 4), t(2, 3), t(3, 4), beta=0.5, alpha=2),
+                  call(t(2, 1), t(2, 3), t(3, 4))))
+def addmm(bias, x, y, beta, alpha):
+    """beta * bias + alpha * (x[m, k] @ y[k, n])."""
+
+
+@addmm.derivative
+def _(g, x, y, beta, alpha):
+    return g * beta, mm(g, transpose(y, 0, 1)) * alpha, mm(transpose(x, 0, 1), g) * alpha
+
+
+@composition("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", method=False,
+             samples=(call(t(2, 3), t(4, 3), t(4)), call(t(2, 3), t(4, 3)), call(t(2, 5, 3), t(4, 3), t(4)), call(t(3), t(4, 3), t(4))))
+def linear(x, weight, bias):
+    if not x.shape[-1] == weight.shape[-1]:
+        raise ShapeError(f"[linear] mat1 and mat2 shapes cannot be multiplied: input {x.layout} and weight {weight.layout} "
+                         f"(expected input.shape[-1] == weight.shape[1], got {x.shape[-1]} and {weight.shape[-1]})")
+    flat = x if x.rank == 2 else reshape(x, (-1, x.shape[-1]))
+    y = transpose(weight, 0, 1)
+    out = mm(flat, y) if bias is None else addmm(bias, flat, y)
+    return out if x.rank == 2 else reshape(out, (*x.shape[:-1], weight.shape[0]))
+
+
+@linear.derivative
+def _(g, x, weight, bias):
+    rows = g if g.rank == 2 else reshape(g, (-1, g.shape[-1]))
+    flat = x if x.rank == 2 else reshape(x, (-1, x.shape[-1]))
+    dx = mm(rows, weight)
+    return (dx if x.rank == 2 else reshape(dx, x.shape), mm(transpose(rows, 0, 1), flat),
+            None if bias is None else sum(rows, (0,)))
+
+
+@composition("matmul(Tensor self, Tensor other) -> Tensor",
+             samples=(call(t(2, 3), t(3, 4)), call(t(3), t(3)), call(t(2, 3), t(3)), call(t(3), t(3, 4)),
+                      call(t(2, 4, 3), t(3, 5)), call(t(2, 4, 3), t(2, 3, 5)), call(t(2, 1, 4, 3), t(5, 3, 2))))
+def matmul(x, y):
+    if x.rank == 0 or y.rank == 0:
+        raise ShapeError(f"[matmul] both arguments need at least 1 dimension, got {x.layout} and {y.layout}")
+    if not x.shape[-1] == y.shape[-2 if y.rank > 1 else -1]:
+        raise ShapeError(f"[matmul] expected x.shape[-1] == y.shape[{-2 if y.rank > 1 else -1}], got {x.shape[-1]} and "
+                         f"{y.shape[-2 if y.rank > 1 else -1]}: {x.layout} and {y.layout}")
+    if x.rank == 1 or y.rank == 1:
+        left = unsqueeze(x, 0) if x.rank == 1 else x
+        right = unsqueeze(y, 1) if y.rank == 1 else y
+        out = matmul(left, right)
+        shape = list(out.shape)
+        if y.rank == 1:
+            shape.pop()
+        if x.rank == 1:
+            shape.pop(-1 if y.rank == 1 else -2)
+        return reshape(out, tuple(shape))
+    if x.rank == 2 and y.rank == 2:
+        return mm(x, y)
+    if y.rank == 2:
+        return reshape(mm(reshape(x, (-1, x.shape[-1])), y), (*x.shape[:-1], y.shape[-1]))
+    batch = broadcast_shape((x.shape[:-2], y.shape[:-2]), "matmul")
+    flat = lambda v: reshape(v if tuple(v.shape[:-2]) == tuple(batch) else expand(v, (*batch, *v.shape[-2:])),
+                             (-1, *v.shape[-2:]))
+    return reshape(bmm(flat(x), flat(y)), (*batch, x.shape[-2], y.shape[-1]))
+
+
+@composition("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0,"
+             " bool is_causal=False, *, float? scale=None) -> Tensor", method=False, structural=("dropout_p", "scale"),
+             samples=(call(t(2, 2, 5, 4), t(2, 2, 6, 4), t(2, 2, 6, 3)), call(t(2, 5, 4), t(2, 5, 4), t(2, 5, 4), None, 0.0, True),
+                      call(t(2, 5, 4), t(2, 6, 4), t(2, 6, 3), t(5, 6, dtype="bool")),
+                      call(t(2, 5, 4), t(2, 6, 4), t(2, 6, 3), t(5, 6), scale=0.3)))
+def scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale):
+    if dropout_p:
+        raise NotImplementedError("[scaled_dot_product_attention] dropout inside attention is drawn by "
+                                  "nn.functional.scaled_dot_product_attention")
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = matmul(q * scale, transpose(k, -2, -1))
+    if is_causal:
+        row = unsqueeze(steps((q.shape[-2],), 0, 1, dtype="int64"), 1)
+        scores = where(ge(row, steps((k.shape[-2],), 0, 1, dtype="int64")), scores, float("-inf"))
+    elif mask is not None:
+        scores = where(mask, scores, float("-inf")) if mask.dtype == "bool" else add(scores, mask)
+    return matmul(softmax_rows(scores, -1, False), v)
+
+
+__all__ = ["promotion"]

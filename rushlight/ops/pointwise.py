@@ -1,0 +1,358 @@
+"""Scalar bodies: what one element of the result is. Loops, dtypes, broadcasting and strides are not their business."""
+import math
+
+from . import promotion
+from .declare import ALL, FLOATS, NUMBERS, RUN, derived, none, scalar
+from .layouts import formatted
+from .samples import call, t
+from .values import word
+
+UNARY = (call(t(2, 3)), call(t(4, 3, order=(1, 0))), call(t(5, step=2)), call(t()), call(t(0, 3)), call(t(1)))
+HALF = (call(t(3, 40, dtype="float16")), call(t(3, 5, dtype="bfloat16")))
+BINARY = (call(t(2, 3), t(3)), call(t(2, 3), 2.5), call(t(3, 2, order=(1, 0)), t(3, 1)), call(t(2, 3), t()),
+          call(t(4, 1, 3), t(5, 1)), call(t(0, 3), t(3)))
+MIXED = (call(t(2, 3, dtype="float16"), t(3)), call(t(2, 3, dtype="float16"), 0.1), call(t(2, 3), t(dtype="float64")),
+         call(t(4, dtype="int64"), 0.5), call(t(2, dtype="int32"), t(dtype="int64")), call(t(3, dtype="int8"), t(3, dtype="uint8")),
+         call(t(3, dtype="bfloat16"), t(3, dtype="float16")), call(t(3, dtype="bool"), 2))
+POSITIVE = (call(t(2, 3, low=0.5)), call(t(4, 3, order=(1, 0), low=0.1)), call(t(3, 20, dtype="float16", low=0.5)))
+ARITHMETIC = ("TT", "TN", "NT")
+
+
+@scalar("add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", domain=ALL, patterns=ARITHMETIC,
+        variants=({}, {"alpha": RUN}),
+        samples=BINARY + MIXED + (call(t(2, 3), t(3), alpha=2), call(t(2, 3), t(3), alpha=0.5)))
+def add(x, y, alpha):
+    return word.add(x, y * alpha)
+
+
+@add.derivative
+def _(g, alpha):
+    return g, g * alpha
+
+
+@scalar("sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", domain=NUMBERS, patterns=ARITHMETIC,
+        variants=({}, {"alpha": RUN}), samples=BINARY + MIXED[:-1] + (call(t(2, 3), t(3), alpha=2),))
+def sub(x, y, alpha):
+    return word.sub(x, y * alpha)
+
+
+@sub.derivative
+def _(g, alpha):
+    return g, -g * alpha
+
+
+@scalar("mul.Tensor(Tensor self, Tensor other) -> Tensor", domain=ALL, patterns=ARITHMETIC, samples=BINARY + MIXED)
+def mul(x, y):
+    return word.mul(x, y)
+
+
+@mul.derivative
+def _(g, x, y):
+    return g * y, g * x
+
+
+@scalar("div.Tensor(Tensor self, Tensor other) -> Tensor", promote=promotion.floating, patterns=ARITHMETIC,
+        samples=(call(t(2, 3), t(3, low=0.5)), call(t(2, 3), 2), call(t(4, dtype="int64"), 2), call(t(4, dtype="bool"), 2.0)))
+def div(x, y):
+    return word.div(x, y)
+
+
+@div.derivative
+def _(g, out, y):
+    return g / y, -g * out / y
+
+
+@scalar("neg(Tensor self) -> Tensor", domain=NUMBERS, samples=UNARY + HALF + (call(t(3, dtype="int32")),))
+def neg(x):
+    return word.neg(x)
+
+
+@neg.derivative
+def _(g):
+    return -g
+
+
+@scalar("abs(Tensor self) -> Tensor", domain=NUMBERS, samples=UNARY + (call(t(3, dtype="int64")),))
+def abs(x):
+    return word.abs(x)
+
+
+@abs.derivative
+def _(g, x):
+    return g * sign(x)
+
+
+@scalar("sign(Tensor self) -> Tensor", domain=FLOATS, derivative=none, samples=UNARY)
+def sign(x):
+    return word.sign(x)
+
+
+@scalar("exp(Tensor self) -> Tensor", promote=promotion.floating, cost=8, samples=UNARY + HALF)
+def exp(x):
+    return word.exp(x)
+
+
+@exp.derivative
+def _(g, out):
+    return g * out
+
+
+@scalar("log(Tensor self) -> Tensor", promote=promotion.floating, cost=8, samples=POSITIVE)
+def log(x):
+    return word.log(x)
+
+
+@log.derivative
+def _(g, x):
+    return g / x
+
+
+@scalar("sqrt(Tensor self) -> Tensor", promote=promotion.floating, cost=4, samples=POSITIVE)
+def sqrt(x):
+    return word.sqrt(x)
+
+
+@sqrt.derivative
+def _(g, out):
+    return 0.5 * g / out
+
+
+@scalar("rsqrt(Tensor self) -> Tensor", promote=promotion.floating, cost=6, samples=POSITIVE)
+def rsqrt(x):
+    return word.rsqrt(x)
+
+
+@rsqrt.derivative
+def _(g, out):
+    return -0.5 * g * out * out * out
+
+
+@scalar("reciprocal(Tensor self) -> Tensor", promote=promotion.floating, cost=4, samples=POSITIVE)
+def reciprocal(x):
+    return word.div(1.0, x)
+
+
+@reciprocal.derivative
+def _(g, out):
+    return -g * out * out
+
+
+@scalar("erf(Tensor self) -> Tensor", promote=promotion.floating, cost=10, samples=UNARY + HALF)
+def erf(x):
+    return word.erf(x)
+
+
+@erf.derivative
+def _(g, x):
+    return g * (2 / math.sqrt(math.pi) * exp(-(x * x)))
+
+
+@scalar("tanh(Tensor self) -> Tensor", promote=promotion.floating, cost=10, samples=UNARY + HALF)
+def tanh(x):
+    return word.tanh(x)
+
+
+@tanh.derivative
+def _(g, out):
+    return g * (1 - out * out)
+
+
+@scalar("sigmoid(Tensor self) -> Tensor", promote=promotion.floating, cost=10, samples=UNARY + HALF)
+def sigmoid(x):
+    return word.sigmoid(x)
+
+
+@sigmoid.derivative
+def _(g, out):
+    return g * (1 - out) * out
+
+
+@scalar("sin(Tensor self) -> Tensor", promote=promotion.floating, cost=12, samples=UNARY)
+def sin(x):
+    return word.sin(x)
+
+
+@sin.derivative
+def _(g, x):
+    return g * cos(x)
+
+
+@scalar("cos(Tensor self) -> Tensor", promote=promotion.floating, cost=12, samples=UNARY)
+def cos(x):
+    return word.cos(x)
+
+
+@cos.derivative
+def _(g, x):
+    return -g * sin(x)
+
+
+@scalar("maximum(Tensor self, Tensor other) -> Tensor", domain=NUMBERS, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
+def maximum(x, y):
+    return word.maximum(x, y)
+
+
+@maximum.derivative
+def _(g, x, y):
+    tie = where(eq(x, y), 0.5 * g, 0.0)
+    return where(gt(x, y), g, tie), where(gt(y, x), g, tie)
+
+
+@scalar("minimum(Tensor self, Tensor other) -> Tensor", domain=NUMBERS, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
+def minimum(x, y):
+    return word.minimum(x, y)
+
+
+@minimum.derivative
+def _(g, x, y):
+    tie = where(eq(x, y), 0.5 * g, 0.0)
+    return where(lt(x, y), g, tie), where(lt(y, x), g, tie)
+
+
+# ---- comparisons
+
+def comparison(symbol):
+    def declare(body):
+        name = body.__name__
+        return scalar(f"{name}.Tensor(Tensor self, Tensor other) -> Tensor", promote=promotion.comparing, derivative=none,
+                      domain=ALL, patterns=("TT", "TN"), samples=BINARY + MIXED)(body)
+    return declare
+
+
+@comparison("==")
+def eq(x, y):
+    return word.eq(x, y)
+
+
+@comparison("!=")
+def ne(x, y):
+    return word.ne(x, y)
+
+
+@comparison("<")
+def lt(x, y):
+    return word.lt(x, y)
+
+
+@comparison("<=")
+def le(x, y):
+    return word.le(x, y)
+
+
+@comparison(">")
+def gt(x, y):
+    return word.gt(x, y)
+
+
+@comparison(">=")
+def ge(x, y):
+    return word.ge(x, y)
+
+
+@scalar("logical_not(Tensor self) -> Tensor", promote=promotion.comparing, domain=ALL, derivative=none,
+        samples=(call(t(2, 3, dtype="bool")), call(t(3))))
+def logical_not(x):
+    return word.eq(x, 0)
+
+
+@scalar("bitwise_and.Tensor(Tensor self, Tensor other) -> Tensor", domain=ALL[:6], patterns=("TT", "TN"), derivative=none,
+        samples=(call(t(2, 3, dtype="bool"), t(3, dtype="bool")), call(t(4, dtype="int32"), t(4, dtype="int32"))))
+def bitwise_and(x, y):
+    return word.bitwise_and(x, y)
+
+
+@scalar("bitwise_or.Tensor(Tensor self, Tensor other) -> Tensor", domain=ALL[:6], patterns=("TT", "TN"), derivative=none,
+        samples=(call(t(2, 3, dtype="bool"), t(3, dtype="bool")), call(t(4, dtype="int32"), t(4, dtype="int32"))))
+def bitwise_or(x, y):
+    return word.bitwise_or(x, y)
+
+
+@scalar("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", promote=promotion.numeric.of("self", "other"),
+        domain=ALL, patterns=("TTT", "TTN", "TNT"), others={"condition": "bool"}, method=False,
+        samples=(call(t(2, 3, dtype="bool"), t(2, 3), t(3)), call(t(3, dtype="bool"), t(2, 3), 0.0),
+                 call(t(2, 1, dtype="bool"), 1.5, t(3))))
+def where(condition, x, y):
+    return word.where(condition, x, y)
+
+
+@where.derivative
+def _(g, condition):
+    return None, where(condition, g, 0.0), where(condition, 0.0, g)
+
+
+@scalar("masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor", promote=promotion.numeric.of("self"),
+        domain=ALL, others={"mask": "bool"}, samples=(call(t(2, 3), t(3, dtype="bool"), -1.5),))
+def masked_fill(x, mask, value):
+    return where(mask, value, x)
+
+
+@masked_fill.derivative
+def _(g, mask):
+    return masked_fill(g, mask, 0), None
+
+
+# ---- activations
+
+@scalar("relu(Tensor self) -> Tensor", domain=NUMBERS, samples=UNARY + HALF)
+def relu(x):
+    return maximum(x, 0)
+
+
+@relu.derivative                    # not derived: at 0 the slope is 0 by convention, where maximum's would be 1/2
+def _(g, out):
+    return where(gt(out, 0), g, 0.0)
+
+
+@scalar("gelu(Tensor self, *, str approximate='none') -> Tensor", promote=promotion.floating, derivative=derived, cost=12,
+        variants=({}, {"approximate": "tanh"}), samples=UNARY + HALF + (call(t(2, 3), approximate="tanh"),))
+def gelu(x, approximate):
+    if approximate == "tanh":
+        return 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+    return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
+
+
+@scalar("silu(Tensor self) -> Tensor", promote=promotion.floating, derivative=derived, cost=10, samples=UNARY + HALF)
+def silu(x):
+    return x * sigmoid(x)
+
+
+# ---- copies and conversions
+
+@scalar("_to_copy(Tensor self, *, ScalarType? dtype=None) -> Tensor", name="to", promote=promotion.converting, domain=ALL,
+        variants=tuple({"dtype": d} for d in ALL), method=False, function=False,
+        samples=(call(t(2, 3), dtype="float64"), call(t(2, 3), dtype="float16"), call(t(4), dtype="int64"),
+                 call(t(2, 3, order=(1, 0)), dtype="bool"), call(t(5, dtype="float64"), dtype="bfloat16")))
+def to(x, dtype):
+    return word.to(x, dtype)
+
+
+@to.derivative
+def _(g, x):
+    return g.to(x.dtype)
+
+
+@scalar("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", layout=formatted(), domain=ALL, samples=UNARY)
+def clone(x, memory_format):
+    return word.clone(x, memory_format)
+
+
+@clone.derivative
+def _(g):
+    return g
+
+
+@scalar("copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", promote=promotion.copying, domain=ALL,
+        function=False, samples=(call(t(2, 3), t(3)), call(t(2, 3), t(2, 3, dtype="float64"))))
+def copy(x, src, non_blocking):
+    return src
+
+
+@copy.derivative
+def _(g):
+    return None, g
+
+
+@scalar("fill.Scalar(Tensor self, Scalar value) -> Tensor", promote=promotion.numeric.of("self"), domain=ALL, derivative=none,
+        function=False, samples=(call(t(2, 3), 1.5), call(t(3, dtype="int64"), 7)))
+def fill(x, value):
+    return value

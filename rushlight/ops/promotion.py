@@ -1,0 +1,106 @@
+"""Type promotion: (arguments) -> (storage dtype of the operands, result dtype).
+
+Tensors with dims count first, then tensors without, then Python numbers; a later tier counts only where its category is
+higher (PyTorch's rule). Only the operands that take part are converted; others (indices, conditions) stay as they are.
+"""
+from dataclasses import dataclass, replace
+
+from rushlight import dtypes
+
+
+@dataclass(frozen=True)
+class Promotion:
+    floor: str = None               # "float": integers and bools become the default float; "int": they become int64
+    result: str = None              # a fixed result dtype
+    names: tuple = None             # the operands that take part; None: all
+    by: str = None                  # the argument that overrides the result ("dtype")
+
+    def of(self, *names):
+        return replace(self, names=names)
+
+    def takes_part(self, name):
+        return self.names is None or name in self.names
+
+    def __call__(self, a):
+        if self.by and a.get(self.by, None):
+            return a[self.by], self.result or a[self.by]
+        best = common(a, self.takes_part)
+        if self.floor == "float" and dtypes.category(best) < 2:
+            best = dtypes.DEFAULT
+        if self.floor == "int" and dtypes.category(best) < 2:
+            best = "int64"
+        return best, self.result or best
+
+
+@dataclass(frozen=True)
+class Converting:
+    """Operands are taken as they are; the result dtype is fixed, or the argument `by`."""
+    result: str = None
+    by: str = "dtype"
+
+    def takes_part(self, name):
+        return False
+
+    def __call__(self, a):
+        best = a.tensors[0].dtype if a.tensors else a[self.by]
+        return best, self.result or a.get(self.by, None) or best
+
+
+@dataclass(frozen=True)
+class Creating:
+    """The argument `dtype`, else what the named number's type means."""
+    number: str = None
+
+    def takes_part(self, name):
+        return False
+
+    def __call__(self, a):
+        given = a.get("dtype")
+        if given is None:
+            v = a.get(self.number, 0.0)
+            given = "bool" if isinstance(v, bool) else "int64" if isinstance(v, int) else dtypes.DEFAULT
+        return given, given
+
+
+@dataclass(frozen=True)
+class Copying:
+    """Everything becomes the first operand's dtype."""
+    def takes_part(self, name):
+        return True
+
+    def __call__(self, a):
+        return a.tensors[0].dtype, a.tensors[0].dtype
+
+
+def common(a, takes_part=lambda name: True):
+    tiers = {}                      # 2: tensors with dims, 1: without, 0: Python numbers
+    for name, v in a.operands():
+        if takes_part(name):
+            tier, dtype = rank_of(v)
+            tiers[tier] = dtypes.promote(tiers[tier], dtype) if tier in tiers else dtype
+    best = None
+    for tier in sorted(tiers, reverse=True):
+        if best is None or dtypes.category(tiers[tier]) > dtypes.category(best):
+            best = tiers[tier]
+    return best
+
+
+def rank_of(v):
+    if isinstance(v, bool):
+        return 0, "bool"
+    if isinstance(v, int):
+        return 0, "int64"
+    if isinstance(v, float):
+        return 0, dtypes.DEFAULT
+    return getattr(v, "tier", None) if getattr(v, "tier", None) is not None else (1 if v.rank == 0 else 2), v.dtype
+
+
+numeric = Promotion()
+floating = Promotion("float")
+accumulating = Promotion("int", by="dtype")
+averaging = Promotion(by="dtype")
+comparing = Promotion(result="bool")
+converting = Converting()
+counting = Converting("int64", by="no")
+creating = Creating
+copying = Copying()

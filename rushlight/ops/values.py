@@ -1,0 +1,135 @@
+"""The kinds of value that pass through an operator call, and the bottom forms that end the recursion of definitions.
+
+A call goes to the highest kind among its arguments: Tensor < Fake < Symbol (a recorded call) < Expr (a loop value).
+Tensors are native and never reach this file; `rushlight/eager` plans their calls by passing Symbols through it.
+"""
+from math import prod
+
+from .layouts import positive
+
+TABLE = {}                          # every declared operator by its public name; filled by declare
+
+
+class Value:
+    """What may be passed to an operator. Subclasses say what a call (`call`) and a bottom form (`form`) mean for them."""
+    __slots__ = ()
+    __rushlight_value__ = True
+    priority = 0
+    tier = None                     # promotion tier; None: by rank
+
+    @classmethod
+    def form(cls, kind, op, args):
+        """A bottom form: for all but loop values the operator itself."""
+        return cls.call(op, op.bind(args))
+
+    def __getattr__(self, name):
+        op = TABLE.get(name)
+        if op is None or not op.method or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return lambda *args, **kwargs: op(self, *args, **kwargs)
+
+    def to(self, dtype):
+        dtype = getattr(dtype, "name", dtype)
+        return self if self.dtype == dtype else TABLE["to"](self, dtype=dtype)
+
+
+def binary(name, swap=False):
+    def method(self, other):
+        op = TABLE[name]
+        return op(other, self) if swap else op(self, other)
+    return method
+
+
+for slot, name in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("matmul", "matmul"), ("pow", "pow")):
+    setattr(Value, f"__{slot}__", binary(name))
+    setattr(Value, f"__r{slot}__", binary(name, swap=True))
+for slot in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Value, f"__{slot}__", binary(slot))
+Value.__hash__ = object.__hash__
+Value.__neg__ = lambda self: TABLE["neg"](self)
+
+
+class Array(Value):
+    """A value with a layout: fakes and symbols."""
+    __slots__ = ("layout",)
+
+    def __init__(self, layout):
+        self.layout = layout
+
+    @property
+    def shape(self):
+        return self.layout.shape
+
+    @property
+    def dtype(self):
+        return self.layout.dtype
+
+    @property
+    def rank(self):
+        return self.layout.rank
+
+    ndim = rank
+
+    @property
+    def device(self):
+        return self.layout.device
+
+    def dim(self):
+        return self.rank
+
+    def size(self, dim=None):
+        return self.shape if dim is None else self.shape[dim]
+
+    def numel(self):
+        return prod(self.shape)
+
+    def extent(self, dims):
+        """The number of elements of a row over dims."""
+        return prod(self.shape[d] for d in positive(dims, self.rank))
+
+    def spread(self, like, dims, keepdim):
+        """A cotangent of a reduction over dims, back over the shape of what was reduced."""
+        g = self
+        for d in () if keepdim else positive(dims, like.rank):
+            g = TABLE["unsqueeze"](g, d)
+        return TABLE["expand"](g, like.shape)
+
+    def viewed(self, shape):
+        return TABLE["reshape"](self, tuple(shape))
+
+    def sum_to(self, like):
+        """The transpose of broadcasting."""
+        lead = self.rank - like.rank
+        dims = [*range(lead), *(d + lead for d, n in enumerate(like.shape) if n == 1 and not self.shape[d + lead] == 1)]
+        g = TABLE["sum"](self, tuple(dims), True) if dims else self
+        return g.viewed(like.shape) if lead else g
+
+
+class Fake(Array):
+    """A layout without data: a call answers with the layout rule. Fakes never enter a tape."""
+    __slots__ = ()
+    priority = 1
+
+    @classmethod
+    def call(cls, op, a):
+        outs = tuple(map(cls, op.infer(a)))
+        return outs if len(outs) > 1 else outs[0]
+
+    def __repr__(self):
+        return f"Fake({self.layout})"
+
+
+class Form:
+    """`word.exp(x)` is an expression for loop values and the operator `exp` itself for every other kind."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __getattr__(self, name):
+        def call(*args):
+            kind = max((type(v) for v in args if isinstance(v, Value)), key=lambda k: k.priority)
+            return kind.form(self.kind, TABLE[name], args)
+        return call
+
+
+word, fold, take, put, leaf = map(Form, ("word", "fold", "take", "put", "leaf"))
