@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("-q", "--quiet", action="store_true", help="no report")
     info = commands.add_parser("info", help="versions, kernels, libraries, cache, settings")
     info.set_defaults(run=_info)
-    ops = commands.add_parser("ops", help="list the operators as they are declared")
+    ops = commands.add_parser("ops", help="list the operators: kind, derivative, place, schema")
     ops.add_argument("pattern", nargs="?", default="", help="only names that contain this")
     ops.set_defaults(run=_ops)
     return parser
@@ -180,20 +180,13 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _ops(options: argparse.Namespace) -> int:
-    from rich.table import Table
-    from rich.text import Text
-
+    """One line an operator: kind of definition, derivative, where it is declared, schema."""
     from rushlight import pipeline
-    from rushlight.report import terminal
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("operator", "kind", "derivative", "declared", "schema"):
-        table.add_column(column, overflow="fold", no_wrap=column != "schema")
     rows = [row for row in pipeline.declarations() if options.pattern in row[0]]
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    terminal.console().print(table)
-    print(f"{len(rows)} operators")
+    for _, kind, derivative, where, schema in rows:
+        print(f"{kind:12} {derivative:8} {where:26} {schema}")
+    print(f"{len(rows)} operators", file=sys.stderr)
     return 0 if rows else 1
 
 

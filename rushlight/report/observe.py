@@ -15,7 +15,7 @@ from typing import Any
 
 from rushlight import trace
 from rushlight.report import path, table
-from rushlight.report.records import Call
+from rushlight.report.records import Calls, nbytes
 from rushlight.report.way_down import WayDown, way_down
 from rushlight.report.words import bytes_, count, ns, short_path
 
@@ -27,7 +27,7 @@ class Run:
     """What was recorded of one program, in one mode on one device."""
 
     program: str
-    calls: Sequence[Call]
+    calls: Calls
     records: Sequence[trace.Record] = ()
     mode: str = "eager"
     device: str = "cpu"
@@ -134,7 +134,7 @@ def observe(run: Run, operator: str | None = None) -> Observed:
         run.device,
         documented.status(run.mode, run.device),
         run.wall_ns,
-        sum(call.ns for call in calls if call.parent is None),
+        sum(call.ns for call in calls.roots),
         run.error,
         dict(run.facts),
         observed,
@@ -205,7 +205,7 @@ class _Told:
 
 def _python_code(run: Run, stage: str) -> _Told:
     lines = table.lines(run.calls)
-    calls = sum(1 for call in run.calls if call.parent is None)
+    calls = len(run.calls.roots)
     if not calls:
         ended = f" before it stopped with {run.error}" if run.error else ""
         return _Told(f"{run.program} ran, and called no operator{ended}.", 1, None, [])
@@ -218,8 +218,8 @@ def _python_code(run: Run, stage: str) -> _Told:
 
 
 def _cpython(run: Run, stage: str) -> _Told:
-    inside = sum(call.ns for call in run.calls if call.parent is None)
-    calls = sum(1 for call in run.calls if call.parent is None)
+    inside = sum(call.ns for call in run.calls.roots)
+    calls = len(run.calls.roots)
     rest = max(0, run.wall_ns - inside)
     text = (
         f"The run took {ns(run.wall_ns)}: {ns(inside)} inside {count(calls, 'operator call')}, "
@@ -244,10 +244,10 @@ def _aten_finer(run: Run) -> list[Finer]:
     calls = run.calls
     mixed = [c for c in calls if len({x.dtype for x in (*c.inputs, *c.outputs)}) > 1]
     routes = Counter(call.route for call in calls)
-    allocated = [x for c in calls if c.route in ("kernel", "library") for x in c.outputs]
+    wrote = [c.outputs for c in calls if c.route in ("kernel", "library")]
+    allocated = sum(map(len, wrote))
     hits, misses = table.plan_counts(calls)
-    own = table.self_times(calls)
-    made_ns = sum(own[call.id] for call in calls if call.hit is False)
+    made_ns = sum(calls.own[call.id] for call in calls if call.hit is False)
     failed = sum(1 for call in calls if call.failed)
     refused = f", {failed} refused" if failed else ""
     became = [
@@ -258,8 +258,8 @@ def _aten_finer(run: Run) -> list[Finer]:
         ("promote", len(mixed), None, f"{count(len(mixed), 'call')} had more than one dtype"),
         ("plan", hits + misses, None,
          f"{hits} found, {misses} made (calls that made one took {ns(made_ns)})"),
-        ("allocate", len(allocated), None,
-         f"{count(len(allocated), 'result')}, {bytes_(sum(x.nbytes for x in allocated))}"),
+        ("allocate", allocated, None,
+         f"{count(allocated, 'result')}, {bytes_(sum(map(nbytes, wrote)))}"),
         ("view", routes["view"], None, f"{count(routes['view'], 'view')} of memory already there"),
         ("dispatch", len(calls), None, ", ".join(became)),
     ]  # fmt: skip
@@ -294,9 +294,8 @@ def _kernels(run: Run, stage: str) -> _Told:
 
 def _cpu(run: Run, stage: str) -> _Told:
     rows = [call for call in run.calls if call.route in ("kernel", "library")]
-    own = table.self_times(run.calls)
-    spent = sum(own[call.id] for call in rows)
-    moved = sum(x.nbytes for call in rows for x in (*call.inputs, *call.outputs))
+    spent = sum(run.calls.own[call.id] for call in rows)
+    moved = sum(nbytes(call.inputs) + nbytes(call.outputs) for call in rows)
     text = f"{ns(spent)} in kernels and libraries, on {bytes_(moved)} of operands and results"
     threads, isa = run.facts.get("threads"), run.facts.get("isa")
     if threads:

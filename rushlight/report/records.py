@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 ITEMSIZE = {
@@ -79,6 +80,7 @@ class Call(NamedTuple):
     ran: str  # kernel key, library routine, 'program' or the view's rule
     where: str
     copied: bool = False  # the result went through a temporary
+    route: str = "none"  # see route_of
 
     @property
     def ns(self) -> int:
@@ -89,26 +91,63 @@ class Call(NamedTuple):
         """It raised before anything ran."""
         return self.end < self.start or not (self.outputs or self.ran)
 
+
+class Calls(list[Call]):
+    """Calls in the order in which they began, with what every table needs of them, made once."""
+
+    @cached_property
+    def by_id(self) -> dict[int, Call]:
+        return {call.id: call for call in self}
+
+    @cached_property
+    def children(self) -> dict[int | None, list[Call]]:
+        """id -> the calls that it made; None -> those that Python made."""
+        found: dict[int | None, list[Call]] = {None: []}
+        for call in self:
+            found.setdefault(call.parent, []).append(call)
+        return found
+
+    @cached_property
+    def own(self) -> dict[int, int]:
+        """id -> nanoseconds of the call less those of the calls it made."""
+        own = {call.id: call.ns for call in self}
+        for call in self:
+            if call.parent is not None:
+                own[call.parent] -= call.ns
+        return {id: max(0, spent) for id, spent in own.items()}
+
     @property
-    def route(self) -> str:
-        """What the call became: 'kernel', 'library', 'view', 'program' (other operators) or, where
-        the record does not say, 'none'."""
-        if self.kind == "view":
-            return "view"
-        if not self.ran:
-            return "none"
-        if self.ran in ("view", "program"):
-            return self.ran
-        parts = self.ran.split(".")
-        return "kernel" if any(part in ITEMSIZE for part in parts[1:]) else "library"
+    def roots(self) -> list[Call]:
+        return self.children[None]
 
 
-def read_calls(records: Iterable[Any]) -> list[Call]:
+@lru_cache(4096)
+def route_of(kind: str, ran: str) -> str:
+    """What a call became: 'kernel', 'library', 'view', 'program' (other operators) or, where the
+    record does not say, 'none'."""
+    if kind == "view":
+        return "view"
+    if not ran:
+        return "none"
+    if ran in ("view", "program"):
+        return ran
+    parts = ran.split(".")
+    return "kernel" if any(part in ITEMSIZE for part in parts[1:]) else "library"
+
+
+@lru_cache(65536)
+def nbytes(layouts: tuple[Layout, ...]) -> int:
+    return sum(layout.nbytes for layout in layouts)
+
+
+def read_calls(records: Iterable[Any]) -> Calls:
     """Records as Calls, in the order in which the calls began."""
     calls = [_read_call(i, record) for i, record in enumerate(records)]
     calls.sort(key=lambda call: (call.start, call.depth, call.id))
     known = {call.id for call in calls}
-    return [call if call.parent in known else call._replace(parent=None) for call in calls]
+    return Calls(
+        c if c.parent in known or c.parent is None else c._replace(parent=None) for c in calls
+    )
 
 
 _COPIED = ", copied"
@@ -121,26 +160,30 @@ def _read_call(index: int, record: Any) -> Call:
     values = tuple(record)[: len(empty)]
     values += empty[len(values) :]
     id, parent, depth, operator, kind, hit, start, end, inputs, outputs, ran, where = values
+    ran, kind = "" if ran is None else str(ran), "" if kind is None else str(kind)
+    copied = ran.endswith(_COPIED)
+    ran = ran.removesuffix(_COPIED)
     return Call(
         int(id),
         None if parent is None or parent == id else int(parent),
         int(depth or 0),
         str(operator),
-        "" if kind is None else str(kind),
+        kind,
         None if hit is None or kind == "view" else bool(hit),
         int(start or 0),
         int(end or 0),
         read_layouts(inputs),
         read_layouts(outputs),
-        "" if ran is None else str(ran).removesuffix(_COPIED),
+        ran,
         read_where(where),
-        str(ran).endswith(_COPIED),
+        copied,
+        route_of(kind, ran),
     )
 
 
-def read_batches(batches: Iterable[Iterable[Any]]) -> list[Call]:
+def read_batches(batches: Iterable[Iterable[Any]]) -> Calls:
     """Several lists of records, each with ids of its own, as one list of Calls."""
-    calls: list[Call] = []
+    calls = Calls()
     for batch in batches:
         first = 1 + max((call.id for call in calls), default=-1)
         for call in read_calls(batch):
@@ -150,6 +193,14 @@ def read_batches(batches: Iterable[Iterable[Any]]) -> list[Call]:
 
 
 def read_layouts(value: Any) -> tuple[Layout, ...]:
+    """Layouts from any form in which a record may hold them."""
+    try:
+        return _read_layouts_once(value)
+    except TypeError:  # not hashable
+        return _read_layouts(value)
+
+
+def _read_layouts(value: Any) -> tuple[Layout, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
@@ -171,6 +222,9 @@ def read_layouts(value: Any) -> tuple[Layout, ...]:
         elif isinstance(item, Sequence) and len(item) in (2, 3) and _is_dtype(item[0]):
             found.append(_layout(*item))
     return tuple(found)
+
+
+_read_layouts_once = lru_cache(16384)(_read_layouts)
 
 
 def _is_dtype(value: Any) -> bool:

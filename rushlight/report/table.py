@@ -7,11 +7,11 @@ the time of the calls that Python made; a total counts an operator that calls it
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rushlight.report.records import Call
+from rushlight.report.records import Call, Calls, nbytes
 
 
 @dataclass(slots=True)
@@ -58,33 +58,23 @@ class LineRow:
     operators: list[str]
 
 
-def self_times(calls: Sequence[Call]) -> dict[int, int]:
-    """id -> nanoseconds of the call less those of the calls it made."""
-    own = {call.id: call.ns for call in calls}
-    for call in calls:
-        if call.parent is not None:
-            own[call.parent] -= call.ns
-    return {id: max(0, spent) for id, spent in own.items()}
-
-
-def plan_counts(calls: Sequence[Call]) -> tuple[int, int]:
+def plan_counts(calls: Iterable[Call]) -> tuple[int, int]:
     """Plans found, plans made."""
     tally = Counter(call.hit for call in calls)
     return tally[True], tally[False]
 
 
-def operators(calls: Sequence[Call]) -> list[OperatorRow]:
-    own, by_id = self_times(calls), {call.id: call for call in calls}
+def operators(calls: Calls) -> list[OperatorRow]:
     rows: dict[str, OperatorRow] = {}
     for call in calls:
         row = rows.get(call.operator)
         if row is None:
             row = rows[call.operator] = OperatorRow(call.operator, 0, 0, 0, 0, 0, {}, {})
         row.calls += 1
-        row.self_ns += own[call.id]
+        row.self_ns += calls.own[call.id]
         row.hits += call.hit is True
         row.misses += call.hit is False
-        if not _inside_itself(call, by_id):
+        if not _inside_itself(call, calls.by_id):
             row.total_ns += call.ns
         if call.route in ("kernel", "library"):
             row.ran[call.ran] = row.ran.get(call.ran, 0) + 1
@@ -101,17 +91,12 @@ def _inside_itself(call: Call, by_id: Mapping[int, Call]) -> bool:
     return False
 
 
-def tree(calls: Sequence[Call]) -> list[TreeNode]:
+def tree(calls: Calls) -> list[TreeNode]:
     """The calls that Python made, merged by operator, and below each the calls it made in turn."""
-    children: dict[int | None, list[Call]] = defaultdict(list)
-    for call in calls:
-        children[call.parent].append(call)
-    return _merge(children[None], children, self_times(calls))
+    return _merge(calls.roots, calls)
 
 
-def _merge(
-    group: Sequence[Call], children: Mapping[int | None, list[Call]], own: Mapping[int, int]
-) -> list[TreeNode]:
+def _merge(group: Sequence[Call], calls: Calls) -> list[TreeNode]:
     named: dict[str, list[Call]] = defaultdict(list)
     for call in group:
         named[call.operator].append(call)
@@ -119,27 +104,24 @@ def _merge(
     for operator, same in named.items():
         hits, misses = plan_counts(same)
         ran = Counter(call.ran for call in same if call.route in ("kernel", "library"))
-        below = [child for call in same for child in children.get(call.id, ())]
+        below = [child for call in same for child in calls.children.get(call.id, ())]
         nodes.append(
             TreeNode(
                 operator,
                 len(same),
                 sum(c.ns for c in same),
-                sum(own[c.id] for c in same),
+                sum(calls.own[c.id] for c in same),
                 hits,
                 misses,
                 dict(ran),
-                _merge(below, children, own) if below else [],
+                _merge(below, calls) if below else [],
             )  # fmt: skip
         )
     return sorted(nodes, key=lambda node: (-node.total_ns, node.operator))
 
 
-def ran(
-    calls: Sequence[Call], route: str, facts: Mapping[str, Mapping[str, Any]]
-) -> list[KernelRow]:
+def ran(calls: Calls, route: str, facts: Mapping[str, Mapping[str, Any]]) -> list[KernelRow]:
     """Kernels or library routines that ran, by self time of the calls that ran them."""
-    own = self_times(calls)
     rows: dict[str, KernelRow] = {}
     for call in calls:
         if call.route != route or not call.ran:
@@ -148,18 +130,18 @@ def ran(
         if row is None:
             row = rows[call.ran] = KernelRow(call.ran, 0, 0, 0, [], dict(facts.get(call.ran, {})))
         row.calls += 1
-        row.ns += own[call.id]
-        row.moved_bytes += sum(x.nbytes for x in (*call.inputs, *call.outputs))
+        row.ns += calls.own[call.id]
+        row.moved_bytes += nbytes(call.inputs) + nbytes(call.outputs)
         if call.operator not in row.operators:
             row.operators.append(call.operator)
     return sorted(rows.values(), key=lambda r: (-r.ns, r.key))
 
 
-def lines(calls: Sequence[Call]) -> list[LineRow]:
+def lines(calls: Calls) -> list[LineRow]:
     """User lines that called operators."""
     rows: dict[str, LineRow] = {}
-    for call in calls:
-        if call.parent is not None or not call.where:
+    for call in calls.roots:
+        if not call.where:
             continue
         row = rows.get(call.where)
         if row is None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rushlight.report import table
-from rushlight.report.records import Call, Layout
+from rushlight.report.records import Call, Calls, Layout
 from rushlight.report.words import bytes_, ns, rate
 
 _DEVICES = {"cpu": "CPU", "gpu": "NVIDIA GPU"}
@@ -34,7 +34,7 @@ class WayDown:
     parts: list[WayDown]  # of a composition: the calls it made, one of each operator
 
 
-def way_down(calls: Sequence[Call], device: str, operator: str | None = None) -> WayDown | None:
+def way_down(calls: Calls, device: str, operator: str | None = None) -> WayDown | None:
     """None when there are no calls; KeyError for an operator that was not called."""
     if not calls:
         if operator is not None:
@@ -54,8 +54,8 @@ def _typical(same: Sequence[Call]) -> Call:
     return max(same, key=lambda call: (call.hit is not False and not call.failed, call.ns))
 
 
-def _descend(call: Call, times: int, calls: Sequence[Call], device: str) -> WayDown:
-    by_id = {c.id: c for c in calls}
+def _descend(call: Call, times: int, calls: Calls, device: str) -> WayDown:
+    by_id = calls.by_id
     chain, above = [call.operator], call.parent
     while above is not None:
         chain.insert(0, by_id[above].operator)
@@ -63,9 +63,8 @@ def _descend(call: Call, times: int, calls: Sequence[Call], device: str) -> WayD
     if call.ran and call.route in ("kernel", "library"):
         chain.append(call.ran)
     parts: dict[str, list[Call]] = {}
-    for child in calls:
-        if child.parent == call.id:
-            parts.setdefault(child.operator, []).append(child)
+    for child in calls.children.get(call.id, ()):
+        parts.setdefault(child.operator, []).append(child)
     return WayDown(
         call.operator,
         chain,

@@ -7,7 +7,7 @@ import pytest
 from rushlight import reasons, trace
 from rushlight.report import path
 from rushlight.report.observe import Run, observe
-from rushlight.report.records import read_calls
+from rushlight.report.records import Calls, read_calls
 
 
 def stage(observed, id):
@@ -39,7 +39,7 @@ def test_every_stage_not_taken_has_a_known_reason(run):
 
 
 def test_a_run_without_operators():
-    seen = observe(Run("empty.py", [], wall_ns=5))
+    seen = observe(Run("empty.py", Calls(), wall_ns=5))
     assert [s.id for s in seen.stages if s.taken] == ["python_code", "cpython"]
     assert stage(seen, "aten").reason == "path.nothing_recorded"
     assert seen.way_down is None and seen.operators == []
@@ -71,7 +71,7 @@ def test_other_modes_are_counted_from_trace_records():
         trace.emit("guards", "f", "x.dtype is float32")
         trace.emit("fx_graph", "f", "add(x, y)")
         trace.emit("cpp_openmp", "kernel_0", "void f();")
-    run = Run("f.py", [], records, mode="compile", wall_ns=100)
+    run = Run("f.py", Calls(), records, mode="compile", wall_ns=100)
     seen = observe(run)
     assert stage(seen, "dynamo").taken and stage(seen, "dynamo").ns == 70
     assert [f.id for f in stage(seen, "dynamo").finer] == ["guards"]

@@ -62,7 +62,9 @@ def test_records_of_another_length():
         "new",
     )
     (call,) = read_calls([full])
-    assert call == Call(1, None, 0, "add", "scalar", True, 10, 30, (F,), (F,), full[10], "a.py:1")
+    assert call == Call(
+        1, None, 0, "add", "scalar", True, 10, 30, (F,), (F,), full[10], "a.py:1", False, "kernel"
+    )
     (short,) = read_calls([(7, None, 0, "add")])
     assert (short.id, short.operator, short.ns, short.route) == (7, "add", 0, "none")
     assert read_where(("a.py", 3, "f")) == "a.py:3" and read_where(None) == ""
@@ -91,7 +93,7 @@ def test_route(kind, ran, route):
 
 
 def test_self_times_add_up(calls):
-    own = table.self_times(calls)
+    own = calls.own
     assert sum(own.values()) == sum(call.ns for call in calls if call.parent is None)
     rows = table.operators(calls)
     assert sum(row.self_ns for row in rows) == sum(own.values())

@@ -2,7 +2,7 @@
 
 from rushlight.report import terminal
 from rushlight.report.observe import Run, observe
-from rushlight.report.records import read_calls
+from rushlight.report.records import Calls, read_calls
 
 
 def text(renderable, width=100):
@@ -44,6 +44,6 @@ def test_a_long_table_says_what_it_left_out():
 
 
 def test_a_run_without_operators_is_a_short_report():
-    shown = text(terminal.report(observe(Run("a.py", [], error="ValueError: no"))))
+    shown = text(terminal.report(observe(Run("a.py", Calls(), error="ValueError: no"))))
     assert "The program stopped with ValueError: no" in shown
     assert "Operators" not in shown
