@@ -388,16 +388,36 @@ class ParameterDict(Module):
             self[key] = value
 
     def extra_repr(self):
-        return "\n".join(f"  ({key}): {_described(value)}" for key, value in self.items())
+        return "\n".join(f"  ({key}): {_described(value, _tensor_type)}" for key, value in self.items())
 
     def __call__(self, *args, **kwargs):
         raise RuntimeError("ParameterDict should not be called.")
 
 
-def _described(value):
+_TENSOR_TYPES = {
+    "float64": "Double",
+    "float32": "Float",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "int64": "Long",
+    "int32": "Int",
+    "int16": "Short",
+    "int8": "Char",
+    "uint8": "Byte",
+    "bool": "Bool",
+}
+
+
+def _tensor_type(dtype):
+    """The old name of a dtype's tensors, which ParameterDict shows: library.FloatTensor."""
+    library, _, name = str(dtype).rpartition(".")
+    return f"{library}.{_TENSOR_TYPES.get(name, name)}Tensor"
+
+
+def _described(value, dtype_name=str):
     if not isinstance(value, Tensor):
         return f"Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     size = "x".join(map(str, value.shape))
     device = "" if str(value.device) == "cpu" else f" ({value.device})"
-    return f"{kind} containing: [{value.dtype} of size {size}{device}]"
+    return f"{kind} containing: [{dtype_name(value.dtype)} of size {size}{device}]"

@@ -96,10 +96,8 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
 
 
 def silu(input, inplace=False):
-    def body(x):
-        return x * sigmoid(x)
-
-    return _written_over(input, body) if inplace else body(input)
+    """x * sigmoid(x)."""
+    return _written_over(input, eager.silu) if inplace else eager.silu(input)
 
 
 def leaky_relu(input, negative_slope=0.01, inplace=False):
@@ -247,7 +245,8 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     reduction = _reduction(reduction, size_average, reduce)
     _warn_of_broadcast(input, target)
     if weight is not None:
-        loss = (input - target) ** 2 * weight
+        d = input - target
+        loss = d * d * weight
         return (
             loss.sum() / weight.expand(loss.shape).sum()
             if reduction == "mean"
@@ -366,6 +365,11 @@ def nll_loss(
         (-1,) + (1,) * (input.dim() - 1 - dim)
     )
     chosen = (ids == classes).masked_fill(ids == ignore_index, False)
+    hits = eager.where(target == ignore_index, 1, chosen.to(eager.int64).sum(dim))
+    if hits.numel() and hits.amin().item() == 0:
+        names = (ignore_index, *range(input.shape[dim]))
+        bad = next(name for name in target.reshape(-1).tolist() if name not in names)
+        raise IndexError(f"Target {bad} is out of bounds.")
     scale = 1.0 if weight is None else weight.view(classes.shape)
     loss = eager.where(chosen, -input * scale, 0.0).sum(dim)
     if reduction != "mean":
@@ -394,10 +398,12 @@ def cross_entropy(
     if target.is_floating_point() and target.shape == input.shape:
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     dim = _check_classes(input, target)
-    if label_smoothing == 0.0:
-        return eager.cross_entropy_loss(input, target, weight, _REDUCTIONS[reduction], ignore_index)
+    if label_smoothing == 0.0 and weight is None:
+        return eager.cross_entropy_loss(input, target, _REDUCTIONS[reduction], ignore_index)
     logs = eager.log_softmax(input, dim)
     hard = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
+    if label_smoothing == 0.0:
+        return hard
     shape = (-1,) + (1,) * (input.dim() - 1 - dim)
     smooth = (
         -(logs if weight is None else logs * weight.view(shape))
