@@ -20,7 +20,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-PIPQ := $(PIP) install --quiet
+PIPQ := $(PIP) install -qq
 WITH_ORACLE ?= auto
 ORACLE := torch==2.13.0
 # Its dependencies (sentence-transformers, torch) would cost gigabytes and are not needed: only its
