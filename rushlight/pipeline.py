@@ -20,7 +20,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight import trace
 
@@ -68,13 +68,12 @@ class Explanation:
         terminal.console().print(terminal.report(self.observed, command, rows))
 
     def kernel(self, key: str) -> Any:
-        """One kernel's generated source with its origins, to print with rich. KeyError where it is
-        not known."""
+        """One kernel, to print with rich: its declaration, its loops, and the C++ generated from
+        them with the origin of each line. KeyError where its source is not known."""
         from rushlight.report import terminal
 
         row = next((row for row in self.observed.kernels if row.key == key), None)
-        source, sourcemap = self._sources.find(key)
-        return terminal.kernel(row, key, source, sourcemap)
+        return terminal.kernel(row, key, self._sources.find(key))
 
     def to_json(self) -> dict[str, Any]:
         return self.observed.to_json()
@@ -183,24 +182,45 @@ def _one_line(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
+class View(NamedTuple):
+    """One form of a kernel. `origins`: line -> where it came from."""
+
+    title: str
+    language: str
+    text: str
+    origins: Mapping[int, tuple[str, ...]] | None = None
+
+
 class Sources:
-    """Generated source and facts of kernels: from trace records of this run, else from what the
-    package was built with."""
+    """Sources and facts of kernels: from trace records of this run, else from what the package was
+    built with."""
 
     def __init__(self, records: list[trace.Record]) -> None:
         self._records = {r.name: r for r in records if r.kind == "cpp" and r.text}
 
-    def find(self, key: str) -> tuple[str, Mapping[int, tuple[str, ...]] | None]:
-        """Source and origins of its lines. KeyError where neither a record nor the package has
-        them."""
+    def find(self, key: str) -> list[View]:
+        """How a kernel came about: declaration, loops, C++. KeyError where neither a record nor the
+        package has it."""
         record = self._records.get(key)
         if record is not None:
-            return record.text, record.sourcemap
-        try:
-            from rushlight.loops import library
-        except ImportError:
-            raise KeyError(key) from None
-        return split_origins(library.source(key))
+            return [View("Generated C++", "cpp", record.text, record.sourcemap)]
+        import inspect
+
+        from rushlight.loops import library
+        from rushlight.loops.expr import show
+
+        op, kernel = library.find(key)
+        declared = op.source or op
+        how = (
+            f"Derived from the declaration at {op.where}"
+            if op.source
+            else f"Declared at {op.where}"
+        )
+        return [
+            View(how, "python", inspect.getsource(declared.body)),
+            View("Its loops", "python", show(kernel)),
+            View("The C++ generated from them", "cpp", *split_origins(library.source(key))),
+        ]
 
     def facts(self, key: str) -> dict[str, Any]:
         from rushlight import _core  # type: ignore[attr-defined]

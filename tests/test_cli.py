@@ -224,6 +224,14 @@ def test_origins_are_split_from_generated_code():
     assert origins == {3: ("ops/pointwise.py:21",)}
 
 
+def test_sources_of_a_precompiled_kernel():
+    key = "gelu.float32.T.approximate=none"
+    declared, loops, cpp = pipeline.Sources([]).find(key)
+    assert "def gelu(" in declared.text and declared.title.startswith("Declared at ops/")
+    assert "erf(" in loops.text and "rl_erf_f32" in cpp.text
+    assert set(cpp.origins.values()) == {(declared.title.removeprefix("Declared at "),)}
+
+
 # ---- with the native core
 
 

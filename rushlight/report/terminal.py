@@ -10,7 +10,7 @@ from __future__ import annotations
 import linecache
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -287,33 +287,35 @@ def way_down(way: WayDown) -> RenderableType:
     return Group(*parts)
 
 
-def kernel(
-    row: KernelRow | None, key: str, source: str, sourcemap: Mapping[int, Sequence[str]] | None
-) -> RenderableType:
-    """A kernel's source, with the origin of each line that has one in a margin on the right."""
-    from rich.syntax import Syntax
-
+def kernel(row: KernelRow | None, key: str, views: Sequence[Any]) -> RenderableType:
+    """The forms of a kernel, each (title, language, text, origins of its lines or None)."""
     parts: list[RenderableType] = [Rule(Text(key, "bold"), align="left")]
     if row is not None:
+        facts = [f"{name} {value}" for name, value in row.facts.items()]
         called = f"{count(row.calls, 'call')}, {ns(row.ns)}, by {', '.join(row.operators)}"
-        parts.append(Text(called, "dim"))
-        parts += [Text(f"{name}: {value}", "dim") for name, value in row.facts.items()]
-    if not sourcemap:
-        return Group(*parts, Syntax(source, "cpp", background_color="default", word_wrap=True))
+        parts.append(Text("; ".join([called, *facts]), "dim"))
+    for title, language, text, origins in views:
+        parts += [_section(title), _code(text, language, origins or {})]
+    return Group(*parts)
+
+
+def _code(text: str, language: str, origins: Mapping[int, Sequence[str]]) -> RenderableType:
+    """Numbered lines; on the right the origin of each line that has one, below what these say."""
+    from rich.syntax import Syntax
+
     table = Table.grid(padding=(0, 2))
-    last: tuple[str, ...] = ()
-    for number, line in enumerate(source.splitlines(), 1):
-        origins = tuple(sourcemap.get(number, ()))
-        margin = "" if origins == last else " < ".join(origins)
-        last = origins or last
-        code = Syntax(line, "cpp", background_color="default").highlight(line)
-        code.rstrip()
-        table.add_row(Text(str(number), "dim"), code, Text(margin, "dim"))
-    parts.append(table)
-    for origin in dict.fromkeys(o for origins in sourcemap.values() for o in origins):
-        line = quote(origin)
-        if line:
-            parts.append(Text.assemble((f"{origin}: ", "dim"), line))
+    highlighted = Syntax(text, language, background_color="default").highlight(text)
+    last: Sequence[str] = ()
+    for number, line in enumerate(highlighted.split("\n", allow_blank=False), 1):
+        given = tuple(origins.get(number, ()))
+        margin = "" if given == last else " < ".join(given)
+        last = given or last
+        line.rstrip()
+        table.add_row(Text(str(number), "dim"), line, Text(margin, "dim"))
+    parts: list[RenderableType] = [table]
+    for origin in dict.fromkeys(o for given in origins.values() for o in given):
+        if line_there := quote(origin):
+            parts.append(Text.assemble((f"{origin}: ", "dim"), line_there))
     return Group(*parts)
 
 

@@ -20,10 +20,11 @@ def test_way_down(run, golden):
 def test_kernel(run, golden):
     source = "void gelu(const float* x, float* y, long n) {\n  y[0] = x[0];\n}\n"
     (row,) = [row for row in observe(run).kernels if row.key.startswith("gelu")]
-    lines = {2: ("ops/pointwise.py:88",)}
-    golden("kernel.txt", text(terminal.kernel(row, row.key, source, lines)))
-    plain = text(terminal.kernel(None, "x", source, None))
-    assert "y[0] = x[0];" in plain
+    views = [
+        ("Declared at a.py:1", "python", "def gelu(x):\n    return x\n", None),
+        ("Generated C++", "cpp", source, {2: ("a.py:1",)}),
+    ]
+    golden("kernel.txt", text(terminal.kernel(row, row.key, views)))
 
 
 def test_nothing_is_read_as_markup_and_long_text_wraps():
