@@ -388,7 +388,9 @@ class ParameterDict(Module):
             self[key] = value
 
     def extra_repr(self):
-        return "\n".join(f"  ({key}): {_described(value, _tensor_type)}" for key, value in self.items())
+        return "\n".join(
+            f"  ({key}): {_described(value, _tensor_type)}" for key, value in self.items()
+        )
 
     def __call__(self, *args, **kwargs):
         raise RuntimeError("ParameterDict should not be called.")

@@ -99,14 +99,14 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
 
 
 def _inverse_erf(y):
-    """y: float64 in [-1, 1]. Winitzki's closed form (2008), then two Newton steps on erf."""
+    """y: float64 in [-1, 1]. Winitzki's closed form (2008), then three Newton steps on erf."""
     limit = 1 - 2.0**-52
     y = eager.where(y > limit, limit, eager.where(y < -limit, -limit, y))
     log = eager.log(1 - y * y)
     half = 2 / (math.pi * 0.147) + log / 2
     x = eager.sqrt(eager.sqrt(half * half - log / 0.147) - half)
     x = eager.where(y < 0, -x, x)
-    for _ in range(2):
+    for _ in range(3):
         x = x - (eager.erf(x) - y) * (math.sqrt(math.pi) / 2) * eager.exp(x * x)
     return x
 
