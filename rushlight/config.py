@@ -12,69 +12,68 @@ artifact cache through `code_key()`.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
-
-_TRUE = ("1", "true", "yes", "on")
-_FALSE = ("0", "false", "no", "off", "")
+from typing import Any, NamedTuple
 
 
-def flag(
-    env: str, default: Any, doc: str, *, changes_code: bool = False, native: bool = False
-) -> Any:
-    """A setting: environment variable, default, one sentence. `native`: the native runtime reads
-    the variable itself while it loads, so that changing the attribute later has no effect."""
-    facts = {"env": env, "doc": doc, "changes_code": changes_code, "native": native}
-    return dataclasses.field(default=default, metadata=facts)
+class Setting(NamedTuple):
+    """`native`: the native runtime reads the variable itself while it loads, so that changing the
+    attribute later has no effect."""
+
+    name: str
+    env: str
+    default: Any  # its type is the setting's
+    doc: str
+    changes_code: bool = False
+    native: bool = False
 
 
-@dataclass(slots=True)
+# fmt: off
+SETTINGS = (
+    Setting("logs", "RUSHLIGHT_LOGS", "",
+        "Comma-separated names of what to log to stderr; 'help' lists the names."),
+    Setting("compile_debug", "RUSHLIGHT_COMPILE_DEBUG", False,
+        "Write every artifact of every stage to a folder (see debug_dir)."),
+    Setting("debug_dir", "RUSHLIGHT_DEBUG_DIR", "rushlight_debug",
+        "Where compile_debug puts its folders, one a process."),
+    Setting("strict", "RUSHLIGHT_STRICT", False,
+        "Raise where a stage, artifact kind or reason id is not in its registry."),
+    Setting("cache_dir", "RUSHLIGHT_CACHE_DIR", "",
+        "Folder of compiled artifacts; empty: ~/.cache/rushlight."),
+    Setting("isa", "RUSHLIGHT_ISA", "",
+        "Instruction set of the precompiled kernels: v2, v3 or v4; empty: the best this CPU has.",
+        changes_code=True, native=True),
+)
+# fmt: on
+
+
 class Flags:
-    logs: str = flag(
-        "RUSHLIGHT_LOGS",
-        "",
-        "Comma-separated names of what to log to stderr; 'help' lists the names.",
-    )
-    compile_debug: bool = flag(
-        "RUSHLIGHT_COMPILE_DEBUG",
-        False,
-        "Write every artifact of every stage to a folder (see debug_dir).",
-    )
-    debug_dir: str = flag(
-        "RUSHLIGHT_DEBUG_DIR",
-        "rushlight_debug",
-        "Where compile_debug puts its folders, one a process.",
-    )
-    strict: bool = flag(
-        "RUSHLIGHT_STRICT",
-        False,
-        "Raise where a stage, artifact kind or reason id is not in its registry.",
-    )
-    cache_dir: str = flag(
-        "RUSHLIGHT_CACHE_DIR", "", "Folder of compiled artifacts; empty: ~/.cache/rushlight."
-    )
-    isa: str = flag(
-        "RUSHLIGHT_ISA",
-        "",
-        "Instruction set of the precompiled kernels; empty: the best this CPU has.",
-        changes_code=True,
-        native=True,
-    )
+    """One attribute a setting, as SETTINGS lists them."""
+
+    __slots__ = ("logs", "compile_debug", "debug_dir", "strict", "cache_dir", "isa")
+    logs: str
+    compile_debug: bool
+    debug_dir: str
+    strict: bool
+    cache_dir: str
+    isa: str
+
+    def __init__(self, **values: Any) -> None:
+        for setting in SETTINGS:
+            setattr(self, setting.name, values.get(setting.name, setting.default))
 
 
 def read(environ: Mapping[str, str]) -> Flags:
     """The settings that an environment asks for. Raises ValueError where a value has the wrong
     form."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(Flags):
-        env = field.metadata["env"]
-        if env in environ:
-            values[field.name] = _parse(env, environ[env], type(field.default))
-    return Flags(**values)
+    given = [s for s in SETTINGS if s.env in environ]
+    return Flags(**{s.name: _parse(s.env, environ[s.env], type(s.default)) for s in given})
+
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off", "")
 
 
 def _parse(env: str, text: str, kind: type) -> Any:
@@ -112,20 +111,19 @@ def changed(**values: Any) -> Iterator[Flags]:
 
 def code_key() -> tuple[tuple[str, Any], ...]:
     """The settings that change generated code, for the key of the artifact cache."""
-    fields = dataclasses.fields(Flags)
-    return tuple((f.name, getattr(flags, f.name)) for f in fields if f.metadata["changes_code"])
+    return tuple((s.name, getattr(flags, s.name)) for s in SETTINGS if s.changes_code)
 
 
 def describe() -> str:
     """Every setting: its value now, its default, its environment variable, what it does."""
     lines = []
-    for field in dataclasses.fields(Flags):
-        value, facts = getattr(flags, field.name), field.metadata
-        mark = "" if value == field.default else f"   (default {field.default!r})"
-        lines.append(f"{field.name} = {value!r}{mark}")
-        lines.append(f"    {facts['env']}: {facts['doc']}")
-        if facts["native"]:
+    for setting in SETTINGS:
+        value = getattr(flags, setting.name)
+        mark = "" if value == setting.default else f"   (default {setting.default!r})"
+        lines.append(f"{setting.name} = {value!r}{mark}")
+        lines.append(f"    {setting.env}: {setting.doc}")
+        if setting.native:
             lines.append("    Read by the native runtime when it loads.")
-        if facts["changes_code"]:
+        if setting.changes_code:
             lines.append("    Part of the artifact cache's key.")
     return "\n".join(lines)

@@ -13,7 +13,6 @@ False; it returns a Reason (and None where nothing stood against it), made by `r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rushlight import config, trace
@@ -80,8 +79,7 @@ IDS: dict[str, Id] = {i.id: i for i in (
 # fmt: on
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(NamedTuple):
     """`what` was refused, `why`, a `hint` what to do about it (may be empty), and `where` in the
     user's source."""
 
@@ -90,12 +88,6 @@ class Reason:
     why: str
     hint: str = ""
     where: Where | str | None = None
-
-    def __post_init__(self) -> None:
-        if self.id not in IDS and config.flags.strict:
-            raise KeyError(
-                f"unknown reason id {self.id!r}; add it to rushlight/reasons.py with a sentence"
-            )
 
     def __str__(self) -> str:
         lines = [f"{self.what}: {self.why} [{self.id}]"]
@@ -111,6 +103,8 @@ def refuse(
 ) -> Reason:
     """Makes a Reason and records it. `where` defaults to the user's line if somebody listens, else
     to None."""
+    if config.flags.strict and id not in IDS:
+        raise KeyError(f"unknown reason id {id!r}; add it to rushlight/reasons.py with a sentence")
     if not trace.listeners:
         return Reason(id, what, why, hint, where)
     reason = Reason(id, what, why, hint, user_line() if where is None else where)

@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rushlight import config
@@ -121,8 +120,7 @@ KINDS: dict[str, Kind] = {k.id: k for k in (
 # fmt: on
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One thing that a stage did. Times are nanoseconds of `time.perf_counter_ns`."""
 
     index: int
@@ -132,8 +130,8 @@ class Record:
     name: str
     kind: str
     text: str
-    sourcemap: SourceMap | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    sourcemap: SourceMap | None
+    facts: Mapping[str, Any]
 
 
 Listener = Callable[[Record], None]
