@@ -45,20 +45,21 @@ const char* const kNames[3][kDTypes] = {
     {"", "", "", "", "", "", "onednn matmul", "onednn matmul", "onednn matmul", ""},
 };
 
-// The rules, from measurements with two threads (test_rt gemm_time):
-// - below kTiny multiply-adds a library's call costs more than the product;
-// - float32 takes OpenBLAS until the shape has come twice, then oneDNN, whose primitives cost milliseconds to make.
-constexpr double kTiny = 512;
+// The rules, from measurements (time_rt gemm):
+// - float32 takes OpenBLAS until a shape has come twice, then oneDNN, whose primitives cost up to milliseconds to make;
+// - below kSmall multiply-adds OpenBLAS stays: its call costs 0.05 microseconds against 0.46, and they draw level at 64^3.
+//   Matrix times vector draws level later;
+// - without OpenBLAS, below kTiny our own loop is done before oneDNN has started.
+constexpr double kSmall = 1 << 18, kSmallVector = 1 << 19, kTiny = 512;
 
 Route route(const GemmPlan* plan, int64_t run) {
-  const DType d = plan->gemm.dtype;
-  if (half(d)) return onednn_available() ? Route::OneDnn : Route::Plain;
-  if (d != DType::Float32 && d != DType::Float64) return Route::Plain;
-  if (plan->work < kTiny) return Route::Plain;
-  const bool blas = openblas_available() && openblas_takes(plan->gemm);
-  if (d == DType::Float64) return blas ? Route::OpenBlas : Route::Plain;
-  if (blas && run == 0) return Route::OpenBlas;
-  if (onednn_available()) return Route::OneDnn;
+  const Gemm& g = plan->gemm;
+  if (half(g.dtype)) return onednn_available() ? Route::OneDnn : Route::Plain;
+  if (g.dtype != DType::Float32 && g.dtype != DType::Float64) return Route::Plain;
+  const bool blas = openblas_available() && openblas_takes(g);
+  if (blas && (g.dtype == DType::Float64 || run == 0)) return Route::OpenBlas;
+  if (blas && plan->work < (std::min(g.m, g.n) <= 2 ? kSmallVector : kSmall)) return Route::OpenBlas;
+  if (g.dtype == DType::Float32 && onednn_available() && (blas || plan->work >= kTiny)) return Route::OneDnn;
   return blas ? Route::OpenBlas : Route::Plain;
 }
 
