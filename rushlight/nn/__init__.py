@@ -16,6 +16,7 @@ from rushlight.nn.activation import (
     Softplus,
     Tanh,
 )
+from rushlight.nn.attention import MultiheadAttention
 from rushlight.nn.containers import (
     ModuleDict,
     ModuleList,

@@ -281,9 +281,10 @@ class Module:
 
     def __getattr__(self, name):
         fields = self.__dict__
-        for table in ("_parameters", "_buffers", "_modules"):
-            if table in fields and name in fields[table]:
-                return fields[table][name]
+        if "_parameters" in fields:
+            for table in (fields["_parameters"], fields["_modules"], fields["_buffers"]):
+                if name in table:
+                    return table[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name, value):

@@ -33,8 +33,8 @@ class Parameter(Tensor):
             copy.__dict__.update(self.__dict__)
         return memo[id(self)]
 
-    def __repr__(self, **kwargs):
-        return "Parameter containing:\n" + super().__repr__(**kwargs)
+    def __repr__(self):
+        return "Parameter containing:\n" + super().__repr__()
 
     def __reduce_ex__(self, protocol):
         return _rebuild_parameter, (self.data, self.requires_grad, OrderedDict(self.__dict__))

@@ -1,0 +1,170 @@
+"""MultiheadAttention: queries look at keys and take a weighted mean of values, in several heads.
+
+Takes query (T, N, width), key and value (S, N, width), or (N, T, width) with batch_first, or
+without N. Returns the same shape as query, and the attention weights if asked for.
+"""
+
+import math
+
+from rushlight import eager
+from rushlight.nn import functional as F
+from rushlight.nn import init
+from rushlight.nn.linear import Linear
+from rushlight.nn.module import Module
+from rushlight.nn.parameter import Parameter
+
+
+class NonDynamicallyQuantizableLinear(Linear):
+    """Linear under the name that PyTorch's printed models show for the output projection."""
+
+
+class MultiheadAttention(Module):
+    """embed_dim: width of query and result, divided among num_heads (AssertionError if it cannot
+    be).
+
+    dropout: of attention weights while training. kdim, vdim: widths of key and value if others.
+    add_bias_kv and add_zero_attn are not supported (NotImplementedError).
+    """
+
+    def __init__(
+        self,
+        embed_dim,
+        num_heads,
+        dropout=0.0,
+        bias=True,
+        add_bias_kv=False,
+        add_zero_attn=False,
+        kdim=None,
+        vdim=None,
+        batch_first=False,
+        device=None,
+        dtype=None,
+    ):
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ValueError(
+                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} "
+                f"and num_heads={num_heads} instead"
+            )
+        if add_bias_kv or add_zero_attn:
+            raise NotImplementedError("[MultiheadAttention] no add_bias_kv, no add_zero_attn")
+        super().__init__()
+        self.embed_dim = embed_dim
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.batch_first = batch_first
+        self.head_dim = embed_dim // num_heads
+        if self.head_dim * num_heads != embed_dim:
+            raise AssertionError("embed_dim must be divisible by num_heads")
+
+        def weight(*shape):
+            return Parameter(eager.empty(shape, device=device, dtype=dtype))
+
+        joint = self.kdim == embed_dim and self.vdim == embed_dim
+        apart = {"q_proj_weight": embed_dim, "k_proj_weight": self.kdim, "v_proj_weight": self.vdim}
+        if joint:
+            self.in_proj_weight = weight(3 * embed_dim, embed_dim)
+            for name in apart:
+                self.register_parameter(name, None)
+        else:
+            for name, width in apart.items():
+                self.register_parameter(name, weight(embed_dim, width))
+            self.register_parameter("in_proj_weight", None)
+        self.register_parameter("in_proj_bias", weight(3 * embed_dim) if bias else None)
+        self.out_proj = NonDynamicallyQuantizableLinear(
+            embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
+        )
+        self._reset_parameters()
+
+    def _reset_parameters(self):
+        for name, parameter in self._parameters.items():
+            if parameter is not None and name != "in_proj_bias":
+                init.xavier_uniform_(parameter)
+        if self.in_proj_bias is not None:
+            init.zeros_(self.in_proj_bias)
+            init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask=None,
+        need_weights=True,
+        attn_mask=None,
+        average_attn_weights=True,
+        is_causal=False,
+    ):
+        """(result, weights or None).
+
+        key_padding_mask: (N, S); attn_mask: (T, S) or (N * heads, T, S). In a bool mask True means
+        "do not look"; a floating mask is added to the scores. is_causal says that attn_mask is the
+        causal one. weights: (N, T, S), or (N, heads, T, S) without average_attn_weights.
+        """
+        if is_causal and attn_mask is None:
+            raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+        batched = query.dim() == 3
+        if not batched:
+            query, key, value = (x.unsqueeze(0) for x in (query, key, value))
+        elif not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        batch, targets, _ = query.shape
+        q, k, v = map(self._split, self._projected(query, key, value))
+        mask = self._joint_mask(key_padding_mask, attn_mask, batch, targets, key.shape[1], q.dtype)
+        p = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            scores = (q * (1.0 / math.sqrt(self.head_dim))) @ k.transpose(-2, -1)
+            weights = F.dropout(F.softmax(scores if mask is None else scores + mask, -1), p)
+            out = weights @ v
+        else:
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
+        out = self.out_proj(out.transpose(1, 2).reshape(batch, targets, self.embed_dim))
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if not batched:
+            return out.squeeze(0), None if weights is None else weights.squeeze(0)
+        return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _projected(self, query, key, value):
+        width = self.embed_dim
+        weights = (
+            [self.in_proj_weight[i * width : (i + 1) * width] for i in range(3)]
+            if self.in_proj_weight is not None
+            else [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+        )
+        bias = self.in_proj_bias
+        biases = (
+            [None] * 3 if bias is None else [bias[i * width : (i + 1) * width] for i in range(3)]
+        )
+        return map(F.linear, (query, key, value), weights, biases)
+
+    def _split(self, x):
+        """(N, L, width) -> (N, heads, L, width of a head)."""
+        return x.view(x.shape[0], x.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def _joint_mask(self, padding, mask, batch, targets, sources, dtype):
+        """Both masks as one that is added to scores (N, heads, T, S), or None."""
+        found = None
+        if mask is not None:
+            full = (batch * self.num_heads, targets, sources)
+            if tuple(mask.shape) not in (full[1:], full):
+                raise RuntimeError(
+                    f"The shape of the attn_mask is {mask.shape}, but should be {full[1:]} or "
+                    f"{full}."
+                )
+            found = _added(mask, dtype)
+            if mask.dim() == 3:
+                found = found.view(batch, self.num_heads, targets, sources)
+        if padding is not None:
+            padding = _added(padding, dtype).reshape(batch, 1, 1, sources)
+            found = padding if found is None else found + padding
+        return found
+
+
+def _added(mask, dtype):
+    """A bool mask as 0 and -inf; a floating one as it is."""
+    if mask.is_floating_point():
+        return mask
+    return eager.zeros(mask.shape, dtype=dtype).masked_fill(mask, -math.inf)
