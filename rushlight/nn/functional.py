@@ -9,17 +9,15 @@ import math
 import warnings
 
 from rushlight import eager
-from rushlight.eager import (  # noqa: F401  operators whose signature is PyTorch's
-    gelu,
-    linear,
-    scaled_dot_product_attention,
-    sigmoid,
-    tanh,
-)
 
 Tensor = eager.Tensor
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23}
+
+# Operators whose signature is PyTorch's: the native objects themselves.
+gelu, sigmoid, tanh = eager.gelu, eager.sigmoid, eager.tanh  # type: ignore[attr-defined]
+linear = eager.linear  # type: ignore[attr-defined]
+scaled_dot_product_attention = eager.scaled_dot_product_attention  # type: ignore[attr-defined]
 
 
 # ---- shared by several functions

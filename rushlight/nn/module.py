@@ -18,7 +18,7 @@ from rushlight.nn.hooks import BackwardTaps, add_hook
 from rushlight.nn.parameter import Buffer, Parameter
 
 Tensor = eager.Tensor
-_dtype = type(eager.float32)
+_dtype = eager.dtype
 _clock = 0
 _NO_HOOKS = MappingProxyType({})
 

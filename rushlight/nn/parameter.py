@@ -12,7 +12,7 @@ from rushlight import eager
 Tensor = eager.Tensor
 
 
-class Parameter(Tensor):
+class Parameter(Tensor):  # type: ignore[valid-type, misc]
     """A leaf tensor that belongs to a module's parameters.
 
     data: Tensor of any shape and dtype (default: an empty float32 tensor); its memory is shared,
@@ -46,7 +46,7 @@ def _rebuild_parameter(data, requires_grad, attributes):
     return parameter
 
 
-class Buffer(Tensor):
+class Buffer(Tensor):  # type: ignore[valid-type, misc]
     """A tensor that belongs to a module's buffers once assigned to it.
 
     data: Tensor of any shape and dtype; memory shared. persistent: whether it is part of the
