@@ -14,11 +14,11 @@ file(REMOVE_RECURSE "${fresh}")
 file(MAKE_DIRECTORY "${fresh}" "${kernels}")
 execute_process(
   COMMAND "${CMAKE_COMMAND}" -E env PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
-    "${Python_EXECUTABLE}" -m rushlight.loops.library --out "${fresh}"
+    "${Python_EXECUTABLE}" cmake/emit_kernels.py --out "${fresh}"
   WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
   RESULT_VARIABLE code)
 if(NOT code EQUAL 0)
-  message(FATAL_ERROR "rushlight: the emitter of kernels failed (python -m rushlight.loops.library)")
+  message(FATAL_ERROR "rushlight: the emitter of kernels failed (cmake/emit_kernels.py)")
 endif()
 
 file(GLOB old RELATIVE "${kernels}" "${kernels}/*")

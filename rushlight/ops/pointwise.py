@@ -2,7 +2,7 @@
 import math
 
 from . import promotion
-from .declare import ALL, FLOATS, NUMBERS, RUN, derived, none, scalar
+from .declare import ALL, FLOATS, NUMBERS, RUN, composition, derived, none, scalar
 from .layouts import formatted
 from .samples import call, t
 from .values import word
@@ -207,6 +207,34 @@ def minimum(x, y):
 def _(g, x, y):
     tie = where(eq(x, y), 0.5 * g, 0.0)
     return where(lt(x, y), g, tie), where(lt(y, x), g, tie)
+
+
+@scalar("pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", name="power", promote=promotion.floating, cost=20,
+        patterns=ARITHMETIC, method=False, function=False, samples=(call(t(2, 3, low=0.5), t(3)), call(t(2, 3, low=0.5), 1.7)))
+def power(x, y):
+    return word.pow(x, y)
+
+
+@power.derivative
+def _(g, out, x, y):
+    return g * y * power(x, y - 1), g * out * log(x)
+
+
+@composition("pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", name="pow", structural=("exponent",),
+             samples=(call(t(2, 3), 2), call(t(2, 3), 3), call(t(2, 3, low=0.5), 0.5), call(t(2, 3, low=0.5), -1.5),
+                      call(t(4, dtype="int64"), 2)))
+def pow(x, exponent):
+    if exponent == 2:
+        return x * x
+    if exponent == 3:
+        return x * x * x
+    if exponent == 1:
+        return clone(x)
+    if exponent == 0.5:
+        return sqrt(x)
+    if exponent == -1:
+        return reciprocal(x)
+    return power(x, exponent)
 
 
 # ---- comparisons

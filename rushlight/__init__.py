@@ -1,0 +1,44 @@
+"""Rushlight: PyTorch's execution stack, built again to be read.
+
+`import rushlight as torch` is meant to be enough for ordinary model code. Importing loads the native core and the operator
+declarations; numpy, the compile stack and the reports load at first use.
+"""
+import os as _os
+
+from . import _core
+
+_here = _os.path.dirname(__file__)
+_core.kernels_load(_os.path.join(_here, "lib"))
+
+from . import eager as _eager  # noqa: E402
+from .eager import *  # noqa: E402, F403
+
+for _alias, _name in _eager.ALIASES.items():
+    globals()[_alias] = getattr(_core, _name)
+for _name in _eager.PUBLIC:
+    globals()[_name] = getattr(_eager, _name)
+
+
+def _libraries():
+    """Where OpenBLAS and oneDNN lie; they are opened at the first matrix product."""
+    import importlib.util
+    found = importlib.util.find_spec("scipy_openblas32")
+    openblas = _os.path.join(_os.path.dirname(found.origin), "lib", "libscipy_openblas.so") if found and found.origin else None
+    onednn = _os.path.join(_here, "lib", "libdnnl.so.3")
+    _core.libraries_set(openblas if openblas and _os.path.exists(openblas) else None,
+                        onednn if _os.path.exists(onednn) else None)
+
+
+_libraries()
+__version__ = "0.1.0"
+_LAZY = {"nn": "nn", "optim": "optim", "autograd": "autograd", "report": "report", "fx": "fx", "interop": "interop"}
+
+
+def __getattr__(name):
+    import importlib
+    if name in _LAZY:
+        return importlib.import_module(f"rushlight.{_LAZY[name]}")
+    if name == "explain":
+        from .pipeline import explain
+        return explain
+    raise AttributeError(f"module 'rushlight' has no attribute {name!r}")

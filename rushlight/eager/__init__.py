@@ -1,0 +1,62 @@
+"""Eager mode: native operators made from the declarations, the hooks that plan their calls, and what PyTorch puts beside them.
+
+Importing this room makes every operator; `rushlight` hands its names on.
+"""
+from rushlight import _core
+
+from . import backward as _backward
+from . import factories, functions, indexing, methods, modes, operators, plan, printing, randomness
+from .factories import (arange, as_tensor, empty, empty_like, eye, full, full_like, get_default_dtype, linspace, ones,
+                        ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros, zeros_like)
+from .functions import Function
+from .methods import Size, device
+from .modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .randomness import Generator, dropout, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+
+Tensor, dtype = _core.Tensor, _core.dtype
+from_numpy, from_dlpack = _core.from_numpy, _core.from_dlpack
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+ALIASES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64", "short": "int16"}
+
+
+def dispatch(operator, values, out):
+    """A call with a value that is no tensor (a fake, a recorded symbol, a loop value): the declaration takes it."""
+    return operator.declaration(*values)
+
+
+def install():
+    _core.set_hooks(make_plan=plan.make_plan, make_backward=_backward.make_backward, dispatch=dispatch, index=indexing.index,
+                    format=printing.text, device=device)
+    operators.install()
+    methods.install()
+
+
+install()
+for _name in DTYPES:
+    globals()[_name] = getattr(_core, _name)
+for _name, _op in operators.TABLE.items():
+    if _op.function:
+        globals().setdefault(_name, _op.native)
+cross_entropy_loss, mse_loss = operators.TABLE["cross_entropy_loss"].native, operators.TABLE["mse_loss"].native
+
+
+def method_function(name):
+    """`f(x, ...)` for a method that is no operator."""
+    method = methods.METHODS[name]
+
+    def function(input, *args, **kwargs):
+        return method(input, *args, **kwargs)
+    function.__name__, function.__doc__ = name, method.__doc__
+    return function
+
+
+for _name in ("max", "min", "argmin", "all", "any", "norm", "split", "chunk", "unbind", "square"):
+    globals()[_name] = method_function(_name)
+
+PUBLIC = ["Function", "Generator", "Size", "Tensor", "arange", "as_tensor", "device", "dropout", "dtype", "empty", "empty_like",
+          "enable_grad", "eye", "from_dlpack", "from_numpy", "full", "full_like", "get_default_dtype", "get_rng_state",
+          "inference_mode", "initial_seed", "is_grad_enabled", "linspace", "manual_seed", "no_grad", "ones", "ones_like",
+          "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "seed", "set_grad_enabled", "set_rng_state",
+          "tensor", "zeros", "zeros_like", *DTYPES, "max", "min", "argmin", "all", "any", "norm", "split", "chunk", "unbind",
+          "square", *[n for n, o in operators.TABLE.items() if o.function]]
+__all__ = ["ALIASES", "DTYPES", "PUBLIC", "factories", "functions", *PUBLIC]

@@ -1,0 +1,238 @@
+"""What `Tensor` offers besides operators: conversions, copies, and the names PyTorch's users reach for."""
+from rushlight import _core
+from rushlight.ops import TABLE
+
+from . import factories, randomness
+
+Tensor = _core.Tensor
+
+
+def op(name):
+    return TABLE[name].native
+
+
+class Size(tuple):
+    """A shape: a tuple that prints as PyTorch's and knows its number of elements."""
+    __slots__ = ()
+
+    def numel(self):
+        total = 1
+        for n in self:
+            total *= n
+        return total
+
+    def __repr__(self):
+        return f"rushlight.Size([{', '.join(map(str, self))}])"
+
+    def __getitem__(self, key):
+        found = tuple.__getitem__(self, key)
+        return Size(found) if isinstance(key, slice) else found
+
+    def __add__(self, other):
+        return Size(tuple(self) + tuple(other))
+
+
+class device:
+    """Where a tensor lives: `device("cpu")`, `device("cuda", 0)`."""
+    __slots__ = ("type", "index")
+
+    def __init__(self, type, index=None):
+        text = str(type)
+        self.type = text.split(":")[0]
+        self.index = int(text.split(":")[1]) if ":" in text else index
+        if self.type not in ("cpu", "cuda", "meta"):
+            raise RuntimeError(f"Expected one of cpu, cuda, meta device type at start of device string: {text}")
+
+    def __str__(self):
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self):
+        return f"device(type={self.type!r}" + (")" if self.index is None else f", index={self.index})")
+
+    def __eq__(self, other):
+        return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self):
+        return hash((self.type, self.index))
+
+
+def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):
+    """The same values in another dtype or on another device; itself where nothing changes and `copy` is False."""
+    for v in args:
+        if isinstance(v, _core.dtype):
+            dtype = v
+        elif isinstance(v, Tensor):
+            dtype = v.dtype
+        elif not isinstance(v, bool):
+            device = v
+    factories.device_of(device)
+    if dtype is None or dtype == self.dtype:
+        return op("clone")(self) if copy else self
+    return op("to")(self, dtype=dtype)
+
+
+def contiguous(self, memory_format=None):
+    return self if self.is_contiguous() else op("clone")(self, memory_format="contiguous")
+
+
+def converter(name):
+    def convert(self):
+        return to(self, getattr(_core, name))
+    convert.__doc__ = f"`self.to({name})`"
+    return convert
+
+
+def copy_(self, src, non_blocking=False):
+    """Overwrite with `src`, converted and broadcast."""
+    return op("copy").inplace(self, src if isinstance(src, Tensor) else _core.tensor(src, self.dtype))
+
+
+def fill_(self, value):
+    return op("fill").inplace(self, value.item() if isinstance(value, Tensor) else value)
+
+
+def zero_(self):
+    return op("fill").inplace(self, 0)
+
+
+def uniform_(self, a=0.0, b=1.0, generator=None):
+    """Overwrite with numbers uniform on [a, b)."""
+    randomness.filled("uniform", self, generator)
+    return self if (a, b) == (0, 1) else op("mul").inplace(self, b - a).add_(a)
+
+
+def normal_(self, mean=0.0, std=1.0, generator=None):
+    randomness.filled("normal", self, generator)
+    return self if (mean, std) == (0, 1) else op("mul").inplace(self, std).add_(mean)
+
+
+def bernoulli_(self, p=0.5, generator=None):
+    """Overwrite with 1 with probability p, else 0."""
+    drawn = factories.rand(tuple(self.shape), generator=generator)
+    return copy_(self, drawn.lt(p))
+
+
+def reduce_pair(value, place):
+    def method(self, dim=None, keepdim=False):
+        if dim is None:
+            return op(value)(self)
+        from collections import namedtuple
+        found = namedtuple(value[1:], ("values", "indices"))
+        source = self if value == "amax" else op("neg")(self)
+        return found(op(value)(self, dim, keepdim), op("argmax")(source, dim, keepdim))
+    return method
+
+
+def argmin(self, dim=None, keepdim=False):
+    return op("argmax")(op("neg")(self), dim, keepdim)
+
+
+def all_(self, dim=None, keepdim=False):
+    return op("amin")(to(self, _core.bool), () if dim is None else dim, keepdim)
+
+
+def any_(self, dim=None, keepdim=False):
+    return op("amax")(to(self, _core.bool), () if dim is None else dim, keepdim)
+
+
+def norm(self, p=2, dim=None, keepdim=False):
+    """The p-norm over `dim` (all dims where None); p 1, 2, inf."""
+    if p in (2, "fro"):
+        return op("sqrt")(op("sum")(self * self, dim, keepdim))
+    if p == 1:
+        return op("sum")(op("abs")(self), dim, keepdim)
+    if p == float("inf"):
+        return op("amax")(op("abs")(self), () if dim is None else dim, keepdim)
+    return op("pow")(op("sum")(op("pow")(op("abs")(self), p), dim, keepdim), 1.0 / p)
+
+
+def split(self, split_size_or_sections, dim=0):
+    """Views of consecutive pieces along `dim`."""
+    n = self.size(dim)
+    k = split_size_or_sections
+    pieces = [min(k, n - i) for i in range(0, n, k)] or [0] if isinstance(k, int) else list(k)
+    if sum(pieces) != n:
+        raise RuntimeError(f"[split] split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at "
+                           f"dimension {dim}), but got split_sizes={pieces}")
+    out, start = [], 0
+    for piece in pieces:
+        out.append(op("slice")(self, dim, start, start + piece))
+        start += piece
+    return tuple(out)
+
+
+def chunk(self, chunks, dim=0):
+    n = self.size(dim)
+    return split(self, max(-(-n // chunks), 1), dim)
+
+
+def unbind(self, dim=0):
+    return tuple(op("select")(self, dim, i) for i in range(self.size(dim)))
+
+
+def deepcopy(self, memo):
+    if id(self) in memo:
+        return memo[id(self)]
+    if not self.is_leaf:
+        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+                           "moment: detach() first")
+    out = self.detach().clone().requires_grad_(self.requires_grad)
+    if type(self) is not Tensor:
+        out = type(self)._make_subclass(type(self), out.detach(), self.requires_grad)
+        out.__dict__.update({k: __import__("copy").deepcopy(v, memo) for k, v in getattr(self, "__dict__", {}).items()})
+    if self.grad is not None:
+        out.grad = self.grad.detach().clone()
+    memo[id(self)] = out
+    return out
+
+
+def rebuild(cls, data, dtype, shape, requires_grad):
+    out = _core.from_buffer(bytearray(data), getattr(_core, dtype), shape, 0)
+    if cls is not Tensor:
+        return cls._make_subclass(cls, out, requires_grad)
+    return out.requires_grad_(requires_grad)
+
+
+def reduce_ex(self, protocol):
+    import ctypes
+    flat = contiguous(self.detach())
+    data = ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()) if flat.numel() else b""
+    return rebuild, (type(self), data, self.dtype.name, tuple(self.shape), self.requires_grad)
+
+
+def numbered(self, spec):
+    return format(self.item(), spec) if self.dim() == 0 and spec else str(self)
+
+
+METHODS = {
+    "to": to, "contiguous": contiguous, "copy_": copy_, "fill_": fill_, "zero_": zero_, "uniform_": uniform_,
+    "normal_": normal_, "bernoulli_": bernoulli_, "max": reduce_pair("amax", "argmax"), "min": reduce_pair("amin", "argmin"),
+    "argmin": argmin, "all": all_, "any": any_, "norm": norm, "split": split, "chunk": chunk, "unbind": unbind,
+    "__deepcopy__": deepcopy, "__reduce_ex__": reduce_ex, "__format__": numbered,
+    **{short: converter(name) for short, name in (
+        ("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("int", "int32"),
+        ("long", "int64"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool"))},
+    "cpu": lambda self: self,
+    "type_as": lambda self, other: to(self, other.dtype),
+    "view_as": lambda self, other: op("view")(self, other.shape),
+    "reshape_as": lambda self, other: op("reshape")(self, other.shape),
+    "expand_as": lambda self, other: op("expand")(self, other.shape),
+    "new_zeros": lambda self, *size, dtype=None: factories.zeros(*size, dtype=dtype or self.dtype),
+    "new_ones": lambda self, *size, dtype=None: factories.ones(*size, dtype=dtype or self.dtype),
+    "new_empty": lambda self, *size, dtype=None: factories.empty(*size, dtype=dtype or self.dtype),
+    "new_full": lambda self, size, value, dtype=None: factories.full(size, value, dtype=dtype or self.dtype),
+    "new_tensor": lambda self, data, dtype=None: factories.tensor(data, dtype=dtype or self.dtype),
+    "square": lambda self: self * self,
+    "T": property(lambda self: op("permute")(self, tuple(reversed(range(self.dim()))))),
+    "mT": property(lambda self: op("transpose")(self, -2, -1)),
+    "H": property(lambda self: op("transpose")(self, 0, 1)),
+    "is_cuda": property(lambda self: False),
+    "layout": property(lambda self: "strided"),
+    "nbytes": property(lambda self: self.numel() * self.element_size()),
+}
+
+
+def install():
+    for name, value in METHODS.items():
+        _core.set_method(name, value)
+    _core.set_type("Size", Size)

@@ -1,0 +1,117 @@
+"""Tensors as PyTorch prints them: 4 digits, one width for all, summaries above 1,000 elements."""
+from math import isfinite, log10
+
+PRECISION, THRESHOLD, EDGE, WIDTH = 4, 1000, 3, 80
+
+
+class Formatter:
+    """One way of writing every number of a tensor: integers, fixed point or scientific, to one width."""
+
+    def __init__(self, values, floating):
+        self.floating, self.scientific, self.whole = floating, False, True
+        if not floating:
+            self.width = max([len(str(v)) for v in values], default=1)
+            return
+        finite = [abs(v) for v in values if isfinite(v) and v != 0]
+        self.whole = all(v == int(v) for v in finite)
+        low, high = min(finite, default=0), max(finite, default=0)
+        if self.whole:
+            self.scientific = bool(finite) and (high / low > 1000.0 or high > 1e8) and high >= 1e8 or high > 1e8
+        elif finite:
+            self.scientific = high / low > 1000.0 or high > 1e8 or low < 1e-4
+        self.width = max([len(self.raw(v)) for v in values], default=1)
+
+    def raw(self, v):
+        if not self.floating:
+            return str(v)
+        if not isfinite(v):
+            return str(v)
+        if self.scientific:
+            return f"{v:.{PRECISION}e}"
+        return f"{v:.0f}." if self.whole else f"{v:.{PRECISION}f}"
+
+    def __call__(self, v):
+        return self.raw(v).rjust(self.width)
+
+
+def text(x):
+    """`repr` of a tensor."""
+    name = {True: "Parameter containing:\n"}.get(type(x).__name__ == "Parameter", "")
+    plain = x.detach()
+    dtype = plain.dtype
+    suffixes = []
+    default = dtype.name in ("float32", "int64", "bool")
+    if plain.numel() == 0:
+        if plain.dim() != 1:
+            suffixes.append(f"size={tuple(plain.shape)}")
+        if dtype.name != "float32":
+            suffixes.append(f"dtype={dtype!r}")
+        body = "[]"
+    else:
+        if not default:
+            suffixes.append(f"dtype={dtype!r}")
+        shown = plain.to(_float32()) if dtype.name in ("float16", "bfloat16") else plain
+        format_ = Formatter(leaves(shown), dtype.is_floating_point)
+        body = nested(shown, 7, format_)
+    if x.grad_fn is not None:
+        suffixes.append(f"grad_fn=<{x.grad_fn.name}>")
+    elif x.requires_grad:
+        suffixes.append("requires_grad=True")
+    return name + wrapped("tensor(" + body, suffixes) + ")"
+
+
+def _float32():
+    from rushlight import _core
+    return _core.float32
+
+
+def wrapped(text, suffixes):
+    last = len(text) - text.rfind("\n") - 1
+    for suffix in suffixes:
+        if last + len(suffix) + 2 > WIDTH:
+            text += ",\n       " + suffix
+            last = 7 + len(suffix)
+        else:
+            text += ", " + suffix
+            last += len(suffix) + 2
+    return text
+
+
+def summarised(x):
+    return x.numel() > THRESHOLD
+
+
+def edges(n, short):
+    return [*range(EDGE), None, *range(n - EDGE, n)] if short and n > 2 * EDGE else list(range(n))
+
+
+def leaves(x, short=None):
+    """The numbers that will be shown."""
+    short = summarised(x) if short is None else short
+    if x.dim() == 0:
+        return [x.item()]
+    if x.dim() == 1:
+        n = x.shape[0]
+        return [x[i].item() for i in edges(n, short) if i is not None] if short and n > 2 * EDGE else x.tolist()
+    return [v for i in edges(x.shape[0], short) if i is not None for v in leaves(x[i], short)]
+
+
+def nested(x, indent, format_, short=None):
+    short = summarised(x) if short is None else short
+    if x.dim() == 0:
+        return format_.raw(x.item())
+    if x.dim() == 1:
+        return row(x, indent, format_, short)
+    parts = [" ..." if i is None else nested(x[i], indent + 1, format_, short) for i in edges(x.shape[0], short)]
+    return "[" + ("," + "\n" * (x.dim() - 1) + " " * (indent + 1)).join(p.strip(" ") if p == " ..." else p for p in parts) + "]"
+
+
+def row(x, indent, format_, short):
+    per_line = max(1, (WIDTH - indent) // max(format_.width + 2, 1))
+    items = [" ..." if i is None else format_(x[i].item()) for i in edges(x.shape[0], short)] if short and \
+        x.shape[0] > 2 * EDGE else [format_(v) for v in x.tolist()]
+    lines = [items[i:i + per_line] for i in range(0, len(items), per_line)]
+    return "[" + (",\n" + " " * (indent + 1)).join(", ".join(line) for line in lines) + "]"
+
+
+__all__ = ["log10", "text"]

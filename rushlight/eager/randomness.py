@@ -1,0 +1,89 @@
+"""Random numbers: Philox streams. Every draw reserves its counter range in program order, so a seed gives the same bits in
+eager and compiled code, on every device. The streams differ from PyTorch's.
+"""
+import os
+import struct
+from math import prod
+
+from rushlight import _core
+from rushlight.ops import TABLE
+
+
+class Generator:
+    """A stream: a seed and how much of it has been used.
+
+    `get_state()` gives 16 bytes (a uint8 tensor), `set_state` takes them.
+    """
+
+    def __init__(self, device="cpu"):
+        self.device, self.seed, self.offset = device, 0, 0
+        self.manual_seed(int.from_bytes(os.urandom(7), "little"))
+
+    def manual_seed(self, seed):
+        """Start the stream again; negative seeds wrap as in PyTorch. Returns the generator."""
+        seed = int(seed)
+        if not -2 ** 63 <= seed < 2 ** 64:
+            raise RuntimeError(f"[manual_seed] the seed must fit in 64 bits, got {seed}")
+        self.seed, self.offset = (seed + 2 ** 63) % 2 ** 64 - 2 ** 63, 0
+        return self
+
+    def initial_seed(self):
+        return self.seed % 2 ** 64
+
+    def reserve(self, count):
+        """(seed, first counter) for `count` numbers."""
+        start = self.offset
+        self.offset += max(int(count), 1)
+        return self.seed, start
+
+    def get_state(self):
+        return _core.tensor(list(struct.pack("<qq", self.seed, self.offset)), _core.uint8)
+
+    def set_state(self, state):
+        data = bytes(state.tolist())
+        if len(data) != 16:
+            raise RuntimeError(f"[set_state] expected 16 bytes of state, got {len(data)}")
+        self.seed, self.offset = struct.unpack("<qq", data)
+        return self
+
+
+default_generator = Generator()
+
+
+def manual_seed(seed):
+    """Start the default stream at `seed`; returns the default generator."""
+    return default_generator.manual_seed(seed)
+
+
+def initial_seed():
+    return default_generator.initial_seed()
+
+
+def seed():
+    """A new seed from the system; returns it."""
+    return manual_seed(int.from_bytes(os.urandom(7), "little")).initial_seed()
+
+
+def get_rng_state():
+    return default_generator.get_state()
+
+
+def set_rng_state(state):
+    default_generator.set_state(state)
+
+
+def filled(operator, out, generator=None):
+    """`out` overwritten with one number an element from the stream."""
+    where = (generator or default_generator).reserve(prod(out.shape))
+    return TABLE[operator].native.inplace(out, *where)
+
+
+def dropout(input, p=0.5, train=True):
+    """Each element is zeroed with probability p, the others scaled by 1 / (1 - p); the mask is not kept, the counter is."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not train or p == 0:
+        return input
+    if p == 1:
+        return input * 0.0
+    return TABLE["counted_dropout"].native(input, float(p), *default_generator.reserve(prod(input.shape)))
