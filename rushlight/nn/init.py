@@ -71,15 +71,13 @@ def _write(tensor, values):
 def uniform_(tensor, a=0.0, b=1.0):
     """Values from U[a, b)."""
     with eager.no_grad():
-        unit = eager.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-        return tensor.copy_(unit.mul_(b - a).add_(a))
+        return tensor.uniform_(a, b)
 
 
 def normal_(tensor, mean=0.0, std=1.0):
     """Values from N(mean, std^2)."""
     with eager.no_grad():
-        unit = eager.randn(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-        return tensor.copy_(unit.mul_(std).add_(mean))
+        return tensor.normal_(mean, std)
 
 
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):

@@ -59,6 +59,10 @@ CALLS = [
         "F.scaled_dot_product_attention(a, b, c, attn_mask=m)",
         {**{n: (2, 3, 4, 8) for n in "abc"}, "m": (2, 1, 4, 4)},
     ),
+    (
+        "F.scaled_dot_product_attention(a, b, c, scale=0.2, enable_gqa=True)",
+        {"a": (2, 4, 5, 8), "b": (2, 2, 3, 8), "c": (2, 2, 3, 6)},
+    ),
     ("F.embedding(t, w, padding_idx=1)", {"t": (3, 2), "w": (6, 4)}),
     ("F.softplus(x * 30)", X),
     ("F.logsigmoid(x * 60)", X),
@@ -150,6 +154,26 @@ def test_old_reduction_flags():
         assert tuple(F.mse_loss(x, y, reduce=False).shape) == (2, 3)
     with pytest.warns(UserWarning, match="reduction='sum'"):
         F.mse_loss(x, y, size_average=False)
+
+
+def test_attention_dropout():
+    """Weights are dropped and scaled: with constant values the mean stays, single results do not."""
+    rushlight.manual_seed(0)
+    q = rushlight.zeros(1, 64, 4)
+    out = F.scaled_dot_product_attention(q, q, rushlight.ones(1, 64, 2), dropout_p=0.5)
+    values = [v for row in out.tolist()[0] for v in row]
+    assert abs(sum(values) / len(values) - 1) < 0.1
+    assert min(values) < 0.9 and max(values) > 1.1
+    causal = F.scaled_dot_product_attention(
+        q, q, rushlight.ones(1, 64, 2), dropout_p=1e-9, is_causal=True
+    )
+    assert causal.tolist()[0][5] == pytest.approx([1.0, 1.0])
+
+
+def test_attention_takes_a_mask_or_causal():
+    x = rushlight.ones(2, 3, 4)
+    with pytest.raises(RuntimeError, match="attn_mask should not be set when is_causal"):
+        F.scaled_dot_product_attention(x, x, x, rushlight.zeros(3, 3), is_causal=True)
 
 
 def test_all_rows_ignored_is_nan():
