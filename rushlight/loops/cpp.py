@@ -15,6 +15,7 @@ C = {"bool": "bool", "uint8": "rl_u8", "int8": "rl_i8", "int16": "rl_i16", "int3
      "float16": "rl_u16", "bfloat16": "rl_u16", "float32": "float", "float64": "double"}
 SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
          "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
+PRELUDE = {"power": "pow"}           # words that prelude.h knows by another name
 INFIX = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
          "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
@@ -89,7 +90,7 @@ def apply(word, args, dtype, source):
         return f"({args[0]} / {args[1]})"
     if word in ("maximum", "minimum"):
         return maximum(word, args, source)
-    return f"rl_{word}_{SHORT[source]}({', '.join(args)})"
+    return f"rl_{PRELUDE.get(word, word)}_{SHORT[source]}({', '.join(args)})"
 
 
 def maximum(word, args, dtype):

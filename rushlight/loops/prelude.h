@@ -1,12 +1,14 @@
-// Rushlight's scalar math: integers, float32, half storage, casts, random numbers. prelude_f64.h adds float64.
+// Rushlight's scalar math: integers, float32, half storage, casts, random numbers. prelude_f64.h
+// adds float64.
 //
-// Generated kernels are this text followed by one loop; there is no #include and nothing to link, not even libm.
-// Every function is branch-free (selects only), so that the compiler vectorises the loop it stands in, and gives
-// the same bits on every x86-64 instruction set: only IEEE add, sub, mul, div, sqrt, conversions and integer
-// operations, each rounded once, in the order written. There is no fma, because x86-64-v2 has none; where a
-// product must be exact its factors are short enough to be (Cody-Waite), or the work is done in double.
-// Compile with -ffp-contract=off -fno-math-errno -fno-trapping-math, and never with -ffast-math.
-// Polynomials: tools/fit_polynomials.py. Bounds and speeds: docs/math.md.
+// Generated kernels are this text followed by one loop; there is no #include and nothing to link,
+// not even libm. Every function is branch-free (selects only), so that the compiler vectorises the
+// loop it stands in, and gives the same bits on every x86-64 instruction set: only IEEE add, sub,
+// mul, div, sqrt, conversions and integer operations, each rounded once, in the order written.
+// There is no fma, because x86-64-v2 has none; where a product must be exact its factors are short
+// enough to be (Cody-Waite), or the work is done in double. Compile with -ffp-contract=off
+// -fno-math-errno -fno-trapping-math, and never with -ffast-math. Polynomials:
+// tools/fit_polynomials.py. Bounds and speeds: docs/math.md.
 #ifndef RUSHLIGHT_PRELUDE_H
 #define RUSHLIGHT_PRELUDE_H
 
@@ -30,12 +32,14 @@ RL_FN float rl_make_f32(rl_u32 b) { float x; __builtin_memcpy(&x, &b, 4); return
 RL_FN rl_u64 rl_bits_f64(double x) { rl_u64 b; __builtin_memcpy(&b, &x, 8); return b; }
 RL_FN double rl_make_f64(rl_u64 b) { double x; __builtin_memcpy(&x, &b, 8); return x; }
 
-// Adding this to a small number rounds it to the nearest integer (ties to even) and leaves that integer in the low
-// bits: an integer conversion without one, which is undefined for NaN and missing for 64 bits before AVX-512.
+// Adding this to a small number rounds it to the nearest integer (ties to even) and leaves that
+// integer in the low bits: an integer conversion without one, which is undefined for NaN and
+// missing for 64 bits before AVX-512.
 #define RL_MAGIC_F32 12582912.0f        /* 1.5 * 2^23 */
 #define RL_MAGIC_F64 6755399441055744.0 /* 1.5 * 2^52 */
 
-// Horner's rule from the highest coefficient down; written out so that every loop around it stays flat.
+// Horner's rule from the highest coefficient down; written out so that every loop around it stays
+// flat.
 #define RL_P1(x, a, b) ((a) + (x) * (b))
 #define RL_P2(x, a, ...) ((a) + (x) * RL_P1(x, __VA_ARGS__))
 #define RL_P3(x, a, ...) ((a) + (x) * RL_P2(x, __VA_ARGS__))
@@ -51,7 +55,7 @@ RL_FN double rl_make_f64(rl_u64 b) { double x; __builtin_memcpy(&x, &b, 8); retu
 #define RL_P13(x, a, ...) ((a) + (x) * RL_P12(x, __VA_ARGS__))
 #define RL_P14(x, a, ...) ((a) + (x) * RL_P13(x, __VA_ARGS__))
 
-// ---- float32: exact operations -------------------------------------------------------------------------------
+// ---- float32: exact operations ------------------------------------------------------------------
 
 RL_FN float rl_abs_f32(float x) { return __builtin_fabsf(x); }
 RL_FN float rl_sqrt_f32(float x) { return __builtin_sqrtf(x); }
@@ -66,7 +70,8 @@ RL_FN bool rl_isnan_f32(float x) { return x != x; }
 RL_FN bool rl_isinf_f32(float x) { return __builtin_fabsf(x) == RL_INF_F32; }
 RL_FN bool rl_isfinite_f32(float x) { return __builtin_fabsf(x) < RL_INF_F32; }
 RL_FN bool rl_signbit_f32(float x) { return rl_bits_f32(x) >> 31; }
-// NaN wins in minimum and maximum and loses in fmin and fmax; of equal zeros the second argument is returned.
+// NaN wins in minimum and maximum and loses in fmin and fmax; of equal zeros the second argument is
+// returned.
 RL_FN float rl_minimum_f32(float a, float b) { float m = a < b ? a : b; return a != a ? a : m; }
 RL_FN float rl_maximum_f32(float a, float b) { float m = a > b ? a : b; return a != a ? a : m; }
 RL_FN float rl_fmin_f32(float a, float b) { float m = a < b ? a : b; return b != b ? a : m; }
@@ -74,7 +79,7 @@ RL_FN float rl_fmax_f32(float a, float b) { float m = a > b ? a : b; return b !=
 // As torch: the sign of either zero is +0, and of NaN is 0.
 RL_FN float rl_sign_f32(float x) { return (float)((x > 0) - (x < 0)); }
 
-// ---- float32: exponentials -----------------------------------------------------------------------------------
+// ---- float32: exponentials ----------------------------------------------------------------------
 
 // 2^n * p for |n| <= 252, in two steps so that a denormal result is rounded once, at the end.
 RL_FN float rl_scale_f32(float p, rl_i32 n) {
@@ -82,7 +87,8 @@ RL_FN float rl_scale_f32(float p, rl_i32 n) {
     return p * rl_make_f32((rl_u32)(a + 127) << 23) * rl_make_f32((rl_u32)(b + 127) << 23);
 }
 
-// The integer that adding RL_MAGIC_F32 left in the low bits; the mask keeps NaN within what rl_scale_f32 takes.
+// The integer that adding RL_MAGIC_F32 left in the low bits; the mask keeps NaN within what
+// rl_scale_f32 takes.
 RL_FN rl_i32 rl_low_bits_f32(float t) { return (rl_i32)((rl_bits_f32(t) & 0x3ff) ^ 0x200) - 0x200; }
 
 // x - n ln2 as two parts: n ln2_hi is exact, ln2_hi having 9 bits.
@@ -103,9 +109,11 @@ RL_FN float rl_expm1_f32(float x) {
     c = c < -18.0f ? -18.0f : c;
     float t = c * 1.44269504f + RL_MAGIC_F32, n = t - RL_MAGIC_F32;
     float a = c - n * RL_LN2_HI_F32, b = n * RL_LN2_LO_F32, r = a - b, low = (a - r) - b;
-    float p = RL_P5(r, 0.5f, 0.16666667f, 0.041666456f, 0.008333198f, 0.0013935764f, 0.00019953403f);
+    float p = RL_P5(r, 0.5f, 0.16666667f, 0.041666456f, 0.008333198f, 0.0013935764f,
+                    0.00019953403f);
     float tail = r * r * p + low * (1.0f + r), e = r + tail, e_low = (r - e) + tail;
-    // 2^n (1 + e) - 1, at half scale so that n = 128 does not overflow early, with the rounding error of the sum.
+    // 2^n (1 + e) - 1, at half scale so that n = 128 does not overflow early, with the rounding
+    // error of the sum.
     rl_i32 k = rl_low_bits_f32(t);
     float s = rl_make_f32((rl_u32)(k + 126) << 23), u = s - 0.5f, v = s * e, w = u + v, d = w - u;
     float lost = (u - (w - d)) + (v - d);
@@ -113,8 +121,9 @@ RL_FN float rl_expm1_f32(float x) {
     return n == 0.0f ? (x == 0.0f ? x : e) : y;
 }
 
-// With exp of minus |x| nothing overflows and the left tail keeps its denormals. The exponential carries the low
-// part of its argument, and what 1 + e loses is put back through a line that stands for 1/(1 + e) within 4%.
+// With exp of minus |x| nothing overflows and the left tail keeps its denormals. The exponential
+// carries the low part of its argument, and what 1 + e loses is put back through a line that stands
+// for 1/(1 + e) within 4%.
 RL_FN float rl_sigmoid_f32(float x) {
     float c = -__builtin_fabsf(x);
     c = c < -104.0f ? -104.0f : c;
@@ -128,22 +137,24 @@ RL_FN float rl_sigmoid_f32(float x) {
 
 RL_FN float rl_tanh_f32(float x) {
     float a = __builtin_fabsf(x), z = x * x;
-    float p = RL_P5(z, -0.3333333f, 0.13333218f, -0.053947542f, 0.021702338f, -0.008176675f, 0.0021389292f);
+    float p = RL_P5(z, -0.3333333f, 0.13333218f, -0.053947542f, 0.021702338f, -0.008176675f,
+                    0.0021389292f);
     float small = x + x * z * p, large = 1.0f - 2.0f / (rl_exp_f32(2.0f * a) + 1.0f);
     return __builtin_copysignf(a < 0.625f ? small : large, x);
 }
 
-// ---- float32: logarithms -------------------------------------------------------------------------------------
+// ---- float32: logarithms ------------------------------------------------------------------------
 
 // x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); y is log(1 + f) - f. For x positive and normal.
 RL_FN float rl_log_tail_f32(float f) {
     float z = f * f;
-    float p = RL_P8(f, 0.3333331f, -0.25000015f, 0.20002227f, -0.16667727f, 0.14217563f, -0.12409747f, 0.11905413f,
-                    -0.11655146f, 0.06684156f);
+    float p = RL_P8(f, 0.3333331f, -0.25000015f, 0.20002227f, -0.16667727f, 0.14217563f,
+                    -0.12409747f, 0.11905413f, -0.11655146f, 0.06684156f);
     return f * z * p - 0.5f * z;
 }
 
-RL_FN float rl_log_ends_f32(float x, float y) { // what every logarithm does with 0, infinity, NaN, negatives
+// what every logarithm does with 0, infinity, NaN, negatives
+RL_FN float rl_log_ends_f32(float x, float y) {
     y = x == RL_INF_F32 ? x : y;
     y = x == 0.0f ? -RL_INF_F32 : y;
     y = x < 0.0f ? RL_NAN_F32 : y;
@@ -174,57 +185,61 @@ RL_FN float rl_log1p_f32(float x) {
     return (x == 0.0f) | (x != x) ? x : r;
 }
 
-// ---- float32: error function ---------------------------------------------------------------------------------
+// ---- float32: error function --------------------------------------------------------------------
 
 RL_FN float rl_erf_f32(float x) {
     float a = __builtin_fabsf(x), z = x * x, t = a - 2.465f;
-    float p = RL_P6(z, 0.12837917f, -0.3761263f, 0.11283618f, -0.026855124f, 0.005190726f, -0.0008030654f,
-                    7.919902e-05f);
+    float p = RL_P6(z, 0.12837917f, -0.3761263f, 0.11283618f, -0.026855124f, 0.005190726f,
+                    -0.0008030654f, 7.919902e-05f);
     float q = RL_P14(t, 0.00049023423f, -0.0025916211f, 0.006388529f, -0.009635914f, 0.009745152f,
                      -0.0067114704f, 0.0029212963f, -0.000473663f, -0.00034316123f, 0.00029610566f,
-                     -7.666215e-05f, -2.3795197e-05f, 1.7140008e-05f, -1.5129939e-07f, -1.0679591e-06f);
+                     -7.666215e-05f, -2.3795197e-05f, 1.7140008e-05f, -1.5129939e-07f,
+                     -1.0679591e-06f);
     q = a > 3.93f ? 0.0f : q;
     float y = a < 1.0f ? x + x * p : __builtin_copysignf(1.0f - q, x);
     return x != x ? x : y;
 }
 
-// ---- float32 by way of double --------------------------------------------------------------------------------
-// Half the lanes, but 29 spare bits: no compensation, correct rounding but for one case in some thousands, and
-// arguments of any size.
+// ---- float32 by way of double -------------------------------------------------------------------
+// Half the lanes, but 29 spare bits: no compensation, correct rounding but for one case in some
+// thousands, and arguments of any size.
 
 // 2^y for |y| < 1000, to 2^-34.
 RL_FN double rl_exp2_short(double y) {
     double t = y + RL_MAGIC_F64, r = y - (t - RL_MAGIC_F64);
-    double p = RL_P7(r, 0.9999999999595482, 0.6931471805459305, 0.24022651213595278, 0.055504109412154126,
-                     0.009618025602952121, 0.0013333450560412074, 0.0001546973197833081, 1.5310081137407198e-05);
+    double p = RL_P7(r, 0.9999999999595482, 0.6931471805459305, 0.24022651213595278,
+                     0.055504109412154126, 0.009618025602952121, 0.0013333450560412074,
+                     0.0001546973197833081, 1.5310081137407198e-05);
     return rl_make_f64(rl_bits_f64(p) + (rl_bits_f64(t) << 52));
 }
 
 // log2 of a positive normal double, to 2^-40.
 RL_FN double rl_log2_short(double x) {
-    rl_u64 b = rl_bits_f64(x) - 0x3fe6a09e00000000ull + 0x3ff0000000000000ull; // exponent counted from sqrt(1/2)
+    // exponent counted from sqrt(1/2)
+    rl_u64 b = rl_bits_f64(x) - 0x3fe6a09e00000000ull + 0x3ff0000000000000ull;
     double n = rl_make_f64((b >> 52) | 0x4330000000000000ull) - (4503599627370496.0 + 1023.0);
     double m = rl_make_f64((b & 0xfffffffffffffull) + 0x3fe6a09e00000000ull);
     double s = (m - 1.0) / (m + 1.0), z = s * s;
-    return n + s * RL_P5(z, 2.8853900817778477, 0.9617966941182823, 0.5770779407763541, 0.41220942612034367,
-                         0.3198980850475415, 0.2830152541430632);
+    return n + s * RL_P5(z, 2.8853900817778477, 0.9617966941182823, 0.5770779407763541,
+                         0.41220942612034367, 0.3198980850475415, 0.2830152541430632);
 }
 
 RL_FN float rl_erfc_f32(float x) {
     float a = __builtin_fabsf(x);
     double d = a > 10.3f ? 10.3f : a, u = (d - 2.0) / (d + 2.0);
-    double p = RL_P12(u, 0.25539567632552496, -0.4271858476022228, 0.24165819245997563, -0.07897857014591503,
-                      0.0037329278813231065, 0.006997299714091859, -0.0008474346321483982, -0.000980982842866178,
-                      4.487524943340785e-05, 0.0001714559835754662, 2.3951658855284757e-05, -2.3683895220027554e-05,
+    double p = RL_P12(u, 0.25539567632552496, -0.4271858476022228, 0.24165819245997563,
+                      -0.07897857014591503, 0.0037329278813231065, 0.006997299714091859,
+                      -0.0008474346321483982, -0.000980982842866178, 4.487524943340785e-05,
+                      0.0001714559835754662, 2.3951658855284757e-05, -2.3683895220027554e-05,
                       -8.517816063886473e-06);
     double y = p * rl_exp2_short(d * d * -1.4426950408889634);
     return x != x ? x : (float)(x < 0.0f ? 2.0 - y : y);
 }
 
-// 2/pi modulo 4/2^i, for i the amount by which an argument's exponent passes 23: in such an argument every multiple
-// of 4/2^i quarter turns is a number of whole turns. The first part has 29 bits, so its product with a float is
-// exact in a double; the second has 53 more. The float nearest to a multiple of pi/2 leaves 2^-29, so 2^-56
-// absolute is enough.
+// 2/pi modulo 4/2^i, for i the amount by which an argument's exponent passes 23: in such an
+// argument every multiple of 4/2^i quarter turns is a number of whole turns. The first part has 29
+// bits, so its product with a float is exact in a double; the second has 53 more. The float nearest
+// to a multiple of pi/2 leaves 2^-29, so 2^-56 absolute is enough.
 static const double rl_two_over_pi_hi[106] = {
     0.6366197690367699, 0.6366197690367699, 0.636619770899415, 0.1366197718307376,
     0.13661977229639888, 0.011619772296398878, 0.011619772296398878, 0.011619772354606539,
@@ -300,8 +315,8 @@ RL_FN double rl_sin_short(double r) {
                      -0.0001983918160682924, 2.7171547598804165e-06);
 }
 RL_FN double rl_cos_short(double r) {
-    return RL_P5(r * r, 0.9999999999999427, -0.49999999999334727, 0.04166666654143459, -0.0013888880265419104,
-                 2.4798902031219482e-05, -2.717150689811525e-07);
+    return RL_P5(r * r, 0.9999999999999427, -0.49999999999334727, 0.04166666654143459,
+                 -0.0013888880265419104, 2.4798902031219482e-05, -2.717150689811525e-07);
 }
 RL_FN float rl_sincos_f32(float x, rl_u64 quarter) { // quarter: 0 for the sine, 1 for the cosine
     rl_turn a = rl_reduce_f32(x);
@@ -318,7 +333,8 @@ RL_FN float rl_tan_f32(float x) {
     return (float)((odd ? -c : s) / (odd ? s : c));
 }
 
-// C's table of special cases, whole: the last two selects make pow(1, y) = pow(x, 0) = 1 even of NaN.
+// C's table of special cases, whole: the last two selects make pow(1, y) = pow(x, 0) = 1 even of
+// NaN.
 RL_FN float rl_pow_f32(float x, float y) {
     float a = __builtin_fabsf(x), b = __builtin_fabsf(y);
     double e = y * rl_log2_short(a);
@@ -337,23 +353,26 @@ RL_FN float rl_pow_f32(float x, float y) {
     return (x == 1.0f) | (y == 0.0f) ? 1.0f : (float)p;
 }
 
-// ---- float32, the rest ---------------------------------------------------------------------------------------
+// ---- float32, the rest --------------------------------------------------------------------------
 
 RL_FN float rl_exp2_f32(float x) {
     float c = x > 129.0f ? 129.0f : x;
     c = c < -152.0f ? -152.0f : c;
     float t = c + RL_MAGIC_F32, r = c - (t - RL_MAGIC_F32);
-    return rl_scale_f32(1.0f + r * RL_P5(r, 0.6931472f, 0.2402265f, 0.05550358f, 0.009618077f, 0.0013391643f,
-                                         0.00015456358f), rl_low_bits_f32(t));
+    return rl_scale_f32(1.0f + r * RL_P5(r, 0.6931472f, 0.2402265f, 0.05550358f, 0.009618077f,
+                                         0.0013391643f, 0.00015456358f), rl_low_bits_f32(t));
 }
 
 RL_FN float rl_log2_f32(float x) { return rl_log_ends_f32(x, (float)rl_log2_short(x)); }
-RL_FN float rl_log10_f32(float x) { return rl_log_ends_f32(x, (float)(rl_log2_short(x) * 0.3010299956639812)); }
+RL_FN float rl_log10_f32(float x) {
+    return rl_log_ends_f32(x, (float)(rl_log2_short(x) * 0.3010299956639812));
+}
 
 RL_FN double rl_atan_short(double t) { // for |t| <= 1
-    return t * RL_P12(t * t, 0.9999999999902917, -0.3333333299505203, 0.19999980353726132, -0.1428526249315547,
-                      0.11105656195773819, -0.09051137284771305, 0.07502231483075551, -0.06038548717568802,
-                      0.043902872837492515, -0.02627157888028383, 0.011602326209154768, -0.0032614871502009046,
+    return t * RL_P12(t * t, 0.9999999999902917, -0.3333333299505203, 0.19999980353726132,
+                      -0.1428526249315547, 0.11105656195773819, -0.09051137284771305,
+                      0.07502231483075551, -0.06038548717568802, 0.043902872837492515,
+                      -0.02627157888028383, 0.011602326209154768, -0.0032614871502009046,
                       0.0004301649777464705);
 }
 RL_FN float rl_atan_f32(float x) {
@@ -378,9 +397,9 @@ RL_FN float rl_atan2_f32(float y, float x) {
 RL_FN double rl_asin_short(double a) {
     bool far = a > 0.5;
     double z = far ? (1.0 - a) * 0.5 : a * a, s = far ? __builtin_sqrt(z) : a;
-    double p = s * RL_P8(z, 1.000000000000879, 0.16666666610469333, 0.07500005894435696, 0.04464048765267565,
-                         0.030429338558733716, 0.021845271599277766, 0.02073108638165211, 0.0017925734675036142,
-                         0.03308111634532171);
+    double p = s * RL_P8(z, 1.000000000000879, 0.16666666610469333, 0.07500005894435696,
+                         0.04464048765267565, 0.030429338558733716, 0.021845271599277766,
+                         0.02073108638165211, 0.0017925734675036142, 0.03308111634532171);
     return far ? 1.5707963267948966 - 2.0 * p : p;
 }
 RL_FN float rl_asin_f32(float x) {
@@ -389,11 +408,10 @@ RL_FN float rl_asin_f32(float x) {
 RL_FN float rl_acos_f32(float x) {
     double a = __builtin_fabs((double)x), z = (1.0 - a) * 0.5, s = __builtin_sqrt(z);
     bool far = a > 0.5;
-    double w = far ? s : (double)x, p = w * RL_P8(w * w, 1.000000000000879, 0.16666666610469333,
-                                                  0.07500005894435696, 0.04464048765267565,
-                                                  0.030429338558733716, 0.021845271599277766,
-                                                  0.02073108638165211, 0.0017925734675036142,
-                                                  0.03308111634532171);
+    double w = far ? s : (double)x;
+    double p = w * RL_P8(w * w, 1.000000000000879, 0.16666666610469333, 0.07500005894435696,
+                         0.04464048765267565, 0.030429338558733716, 0.021845271599277766,
+                         0.02073108638165211, 0.0017925734675036142, 0.03308111634532171);
     double y = far ? (x < 0.0f ? 3.141592653589793 - 2.0 * p : 2.0 * p) : 1.5707963267948966 - p;
     return a > 1.0 ? RL_NAN_F32 : x != x ? x : (float)y;
 }
@@ -402,15 +420,18 @@ RL_FN float rl_sinh_f32(float x) {
     double a = __builtin_fabs((double)x), z = a * a;
     double e = rl_exp2_short((a > 200.0 ? 200.0 : a) * 1.4426950408889634);
     double y = a < 0.5 ? a * RL_P4(z, 1.000000000000048, 0.16666666665707128, 0.008333333640335318,
-                                   0.0001984092613566055, 2.771430720430082e-06) : 0.5 * (e - 1.0 / e);
+                                   0.0001984092613566055, 2.771430720430082e-06) : 0.5 * (e - 1.0 /
+                                   e);
     return x != x ? x : __builtin_copysignf((float)y, x);
 }
 RL_FN float rl_cosh_f32(float x) {
-    double a = __builtin_fabs((double)x), e = rl_exp2_short((a > 200.0 ? 200.0 : a) * 1.4426950408889634);
+    double a = __builtin_fabs((double)x);
+    double e = rl_exp2_short((a > 200.0 ? 200.0 : a) * 1.4426950408889634);
     return x != x ? x : (float)(0.5 * (e + 1.0 / e));
 }
 
-// Near 0 the logarithms of the inverse hyperbolics lose the argument's bits, and three terms of the series do.
+// Near 0 the logarithms of the inverse hyperbolics lose the argument's bits, and three terms of the
+// series do.
 RL_FN float rl_asinh_f32(float x) {
     double a = __builtin_fabs((double)x), z = a * a;
     double far = rl_log2_short(a + __builtin_sqrt(z + 1.0)) * 0.6931471805599453;
@@ -442,9 +463,9 @@ RL_FN float rl_nextafter_f32(float x, float y) {
     return (x != x) | (y != y) ? RL_NAN_F32 : n;
 }
 
-// ---- remainders ----------------------------------------------------------------------------------------------
-// Exact for every pair, by long division of the mantissas: a loop of data-dependent length, so these alone do not
-// vectorise. A quotient below 2^11 takes one round.
+// ---- remainders ---------------------------------------------------------------------------------
+// Exact for every pair, by long division of the mantissas: a loop of data-dependent length, so
+// these alone do not vectorise. A quotient below 2^11 takes one round.
 
 RL_FN double rl_fmod_f64(double x, double y) {
     rl_u64 a = rl_bits_f64(x) & 0x7fffffffffffffffull, b = rl_bits_f64(y) & 0x7fffffffffffffffull;
@@ -460,8 +481,8 @@ RL_FN double rl_fmod_f64(double x, double y) {
         m = (m << step) % d;
         left -= step;
     }
-    // m 2^(eb - 1075), below 2^53: the integer conversion is exact, and so is either scaling, whose result is a
-    // multiple of the least bit of y.
+    // m 2^(eb - 1075), below 2^53: the integer conversion is exact, and so is either scaling, whose
+    // result is a multiple of the least bit of y.
     double r = (double)(rl_i64)m;
     double scale = rl_make_f64((rl_u64)(eb > 52 ? eb - 52 : eb + 485) << 52);
     r = r * (eb > 52 ? 1.0 : rl_make_f64((rl_u64)(1023 - 537) << 52)) * scale;
@@ -494,64 +515,65 @@ RL_FN float rl_floor_div_f32(float x, float y) {
     return y == 0.0f ? x / y : f;
 }
 
-// ---- integers ------------------------------------------------------------------------------------------------
-// Arithmetic wraps, in the unsigned type of at least int's width, where wrapping is defined. A zero divisor gives 0
-// (its detection is the caller's), the least integer over -1 gives itself. Shifts by less than 0 or by the width or
-// more empty the number of its bits; a negative power is 0 but for the bases 1 and -1.
+// ---- integers -----------------------------------------------------------------------------------
+// Arithmetic wraps, in the unsigned type of at least int's width, where wrapping is defined. A zero
+// divisor gives 0 (its detection is the caller's), the least integer over -1 gives itself. Shifts
+// by less than 0 or by the width or more empty the number of its bits; a negative power is 0 but
+// for the bases 1 and -1.
 
-#define RL_INT_COMMON(S, T, U, BITS)                                                                               \
-    RL_FN T rl_add_##S(T a, T b) { return (T)((U)a + (U)b); }                                                      \
-    RL_FN T rl_sub_##S(T a, T b) { return (T)((U)a - (U)b); }                                                      \
-    RL_FN T rl_mul_##S(T a, T b) { return (T)((U)a * (U)b); }                                                      \
-    RL_FN T rl_neg_##S(T a) { return (T)(0 - (U)a); }                                                              \
-    RL_FN T rl_minimum_##S(T a, T b) { return a < b ? a : b; }                                                     \
-    RL_FN T rl_maximum_##S(T a, T b) { return a > b ? a : b; }                                                     \
-    RL_FN T rl_shl_##S(T a, T b) {                                                                                 \
-        bool in = (b >= 0) & (b < BITS);                                                                           \
-        return in ? (T)((U)a << (in ? b : 0)) : (T)0;                                                              \
-    }                                                                                                              \
-    RL_FN T rl_shr_##S(T a, T b) {                                                                                 \
-        bool in = (b >= 0) & (b < BITS);                                                                           \
-        return in ? (T)(a >> (in ? b : 0)) : (T)(a < 0 ? -1 : 0);                                                  \
-    }                                                                                                              \
-    RL_FN T rl_ipow_##S(T a, T b) {                                                                                \
-        U power = 1, square = (U)a;                                                                                \
-        for (U left = b > 0 ? (U)b : 0; left; left >>= 1) {                                                        \
-            power *= left & 1 ? square : 1;                                                                        \
-            square *= square;                                                                                      \
-        }                                                                                                          \
-        T negative = a == 1 ? (T)1 : a == (T)-1 ? (b & 1 ? (T)-1 : (T)1) : (T)0;                                   \
-        return b < 0 ? negative : (T)power;                                                                        \
+#define RL_INT_COMMON(S, T, U, BITS)                                                               \
+    RL_FN T rl_add_##S(T a, T b) { return (T)((U)a + (U)b); }                                      \
+    RL_FN T rl_sub_##S(T a, T b) { return (T)((U)a - (U)b); }                                      \
+    RL_FN T rl_mul_##S(T a, T b) { return (T)((U)a * (U)b); }                                      \
+    RL_FN T rl_neg_##S(T a) { return (T)(0 - (U)a); }                                              \
+    RL_FN T rl_minimum_##S(T a, T b) { return a < b ? a : b; }                                     \
+    RL_FN T rl_maximum_##S(T a, T b) { return a > b ? a : b; }                                     \
+    RL_FN T rl_shl_##S(T a, T b) {                                                                 \
+        bool in = (b >= 0) & (b < BITS);                                                           \
+        return in ? (T)((U)a << (in ? b : 0)) : (T)0;                                              \
+    }                                                                                              \
+    RL_FN T rl_shr_##S(T a, T b) {                                                                 \
+        bool in = (b >= 0) & (b < BITS);                                                           \
+        return in ? (T)(a >> (in ? b : 0)) : (T)(a < 0 ? -1 : 0);                                  \
+    }                                                                                              \
+    RL_FN T rl_ipow_##S(T a, T b) {                                                                \
+        U power = 1, square = (U)a;                                                                \
+        for (U left = b > 0 ? (U)b : 0; left; left >>= 1) {                                        \
+            power *= left & 1 ? square : 1;                                                        \
+            square *= square;                                                                      \
+        }                                                                                          \
+        T negative = a == 1 ? (T)1 : a == (T)-1 ? (b & 1 ? (T)-1 : (T)1) : (T)0;                   \
+        return b < 0 ? negative : (T)power;                                                        \
     }
 
-#define RL_INT_SIGNED(S, T, U, BITS)                                                                               \
-    RL_INT_COMMON(S, T, U, BITS)                                                                                   \
-    RL_FN T rl_abs_##S(T a) { return a < 0 ? rl_neg_##S(a) : a; }                                                  \
-    RL_FN T rl_sign_##S(T a) { return (T)((a > 0) - (a < 0)); }                                                    \
-    RL_FN T rl_trunc_div_##S(T a, T b) {                                                                           \
-        T d = (b == 0) | (b == -1) ? (T)1 : b, q = (T)(a / d);                                                     \
-        return b == -1 ? rl_neg_##S(a) : b == 0 ? (T)0 : q;                                                        \
-    }                                                                                                              \
-    RL_FN T rl_fmod_##S(T a, T b) {                                                                                \
-        T d = (b == 0) | (b == -1) ? (T)1 : b;                                                                     \
-        return (T)(a % d);                                                                                         \
-    }                                                                                                              \
-    RL_FN T rl_floor_div_##S(T a, T b) {                                                                           \
-        T q = rl_trunc_div_##S(a, b), r = rl_fmod_##S(a, b);                                                       \
-        return (T)(q - ((r != 0) & ((r < 0) != (b < 0))));                                                         \
-    }                                                                                                              \
-    RL_FN T rl_remainder_##S(T a, T b) {                                                                           \
-        T r = rl_fmod_##S(a, b);                                                                                   \
-        return (T)(r + ((r != 0) & ((r < 0) != (b < 0)) ? b : 0));                                                 \
+#define RL_INT_SIGNED(S, T, U, BITS)                                                               \
+    RL_INT_COMMON(S, T, U, BITS)                                                                   \
+    RL_FN T rl_abs_##S(T a) { return a < 0 ? rl_neg_##S(a) : a; }                                  \
+    RL_FN T rl_sign_##S(T a) { return (T)((a > 0) - (a < 0)); }                                    \
+    RL_FN T rl_trunc_div_##S(T a, T b) {                                                           \
+        T d = (b == 0) | (b == -1) ? (T)1 : b, q = (T)(a / d);                                     \
+        return b == -1 ? rl_neg_##S(a) : b == 0 ? (T)0 : q;                                        \
+    }                                                                                              \
+    RL_FN T rl_fmod_##S(T a, T b) {                                                                \
+        T d = (b == 0) | (b == -1) ? (T)1 : b;                                                     \
+        return (T)(a % d);                                                                         \
+    }                                                                                              \
+    RL_FN T rl_floor_div_##S(T a, T b) {                                                           \
+        T q = rl_trunc_div_##S(a, b), r = rl_fmod_##S(a, b);                                       \
+        return (T)(q - ((r != 0) & ((r < 0) != (b < 0))));                                         \
+    }                                                                                              \
+    RL_FN T rl_remainder_##S(T a, T b) {                                                           \
+        T r = rl_fmod_##S(a, b);                                                                   \
+        return (T)(r + ((r != 0) & ((r < 0) != (b < 0)) ? b : 0));                                 \
     }
 
-#define RL_INT_UNSIGNED(S, T, U, BITS)                                                                             \
-    RL_INT_COMMON(S, T, U, BITS)                                                                                   \
-    RL_FN T rl_abs_##S(T a) { return a; }                                                                          \
-    RL_FN T rl_sign_##S(T a) { return a != 0; }                                                                    \
-    RL_FN T rl_trunc_div_##S(T a, T b) { return b == 0 ? (T)0 : (T)(a / (b == 0 ? (T)1 : b)); }                    \
-    RL_FN T rl_fmod_##S(T a, T b) { return b == 0 ? (T)0 : (T)(a % (b == 0 ? (T)1 : b)); }                         \
-    RL_FN T rl_floor_div_##S(T a, T b) { return rl_trunc_div_##S(a, b); }                                          \
+#define RL_INT_UNSIGNED(S, T, U, BITS)                                                             \
+    RL_INT_COMMON(S, T, U, BITS)                                                                   \
+    RL_FN T rl_abs_##S(T a) { return a; }                                                          \
+    RL_FN T rl_sign_##S(T a) { return a != 0; }                                                    \
+    RL_FN T rl_trunc_div_##S(T a, T b) { return b == 0 ? (T)0 : (T)(a / (b == 0 ? (T)1 : b)); }    \
+    RL_FN T rl_fmod_##S(T a, T b) { return b == 0 ? (T)0 : (T)(a % (b == 0 ? (T)1 : b)); }         \
+    RL_FN T rl_floor_div_##S(T a, T b) { return rl_trunc_div_##S(a, b); }                          \
     RL_FN T rl_remainder_##S(T a, T b) { return rl_fmod_##S(a, b); }
 
 RL_INT_SIGNED(i8, rl_i8, rl_u32, 8)
@@ -563,12 +585,13 @@ RL_INT_UNSIGNED(u16, rl_u16, rl_u32, 16)
 RL_INT_UNSIGNED(u32, rl_u32, rl_u32, 32)
 RL_INT_UNSIGNED(u64, rl_u64, rl_u64, 64)
 
-// ---- half storage --------------------------------------------------------------------------------------------
-// Round to nearest even; NaN keeps its sign and the top of its payload and is made quiet, as the hardware's
-// conversions do.
+// ---- half storage -------------------------------------------------------------------------------
+// Round to nearest even; NaN keeps its sign and the top of its payload and is made quiet, as the
+// hardware's conversions do.
 
 RL_FN float rl_f16_to_f32(rl_u16 h) {
-    // Shifted into place the exponent is 112 short: multiplying by 2^112 mends it, for denormals too.
+    // Shifted into place the exponent is 112 short: multiplying by 2^112 mends it, for denormals
+    // too.
     rl_u32 a = (rl_u32)(h & 0x7fff) << 13;
     rl_u32 b = rl_bits_f32(rl_make_f32(a) * 5.192296858534828e33f);
     b = a >= 0x0f800000u ? a + 0x70000000u : b;
@@ -578,7 +601,8 @@ RL_FN float rl_f16_to_f32(rl_u16 h) {
 RL_FN rl_u16 rl_f32_to_f16(float x) {
     rl_u32 b = rl_bits_f32(x), a = b & 0x7fffffffu;
     rl_u32 normal = (a - 0x38000000u + 0xfffu + (a >> 13 & 1)) >> 13;
-    // Adding 1/2, whose last bit is the least half denormal, rounds a small number to a multiple of that.
+    // Adding 1/2, whose last bit is the least half denormal, rounds a small number to a multiple of
+    // that.
     rl_u32 small = rl_bits_f32(rl_make_f32(a) + 0.5f) - 0x3f000000u;
     rl_u32 h = a < 0x38800000u ? small : normal;
     h = a >= 0x477ff000u ? 0x7c00u : h;
@@ -591,55 +615,56 @@ RL_FN rl_u16 rl_f32_to_bf16(float x) {
     return (rl_u16)(x != x ? (b >> 16 | 0x40u) : rounded);
 }
 
-// ---- casts to integers ---------------------------------------------------------------------------------------
-// What PyTorch gives on x86-64: truncation where it fits; otherwise the processor's least integer. Widths below 32
-// take the low bits of the 32-bit result, unsigned 32 those of the 64-bit one.
+// ---- casts to integers --------------------------------------------------------------------------
+// What PyTorch gives on x86-64: truncation where it fits; otherwise the processor's least integer.
+// Widths below 32 take the low bits of the 32-bit result, unsigned 32 those of the 64-bit one.
 
-#define RL_CASTS(F, T, X)                                                                                          \
-    RL_FN rl_i32 rl_##F##_to_i32(T x) {                                                                            \
-        bool fits = (__builtin_trunc##X(x) >= (T)-2147483648.0) & (x < (T)2147483648.0);                            \
-        rl_i32 i = (rl_i32)(fits ? x : (T)0);                                                                      \
-        return fits ? i : (rl_i32)0x80000000u;                                                                     \
-    }                                                                                                              \
-    RL_FN rl_i64 rl_##F##_to_i64(T x) {                                                                            \
-        bool fits = (x >= (T)-9223372036854775808.0) & (x < (T)9223372036854775808.0);                             \
-        rl_i64 i = (rl_i64)(fits ? x : (T)0);                                                                      \
-        return fits ? i : (rl_i64)0x8000000000000000ull;                                                           \
-    }                                                                                                              \
-    RL_FN rl_u64 rl_##F##_to_u64(T x) {                                                                            \
-        bool big = x >= (T)9223372036854775808.0;                                                                  \
-        rl_u64 i = (rl_u64)rl_##F##_to_i64(big ? x - (T)9223372036854775808.0 : x);                                \
-        return big ? i ^ 0x8000000000000000ull : i;                                                                \
-    }                                                                                                              \
-    RL_FN rl_i16 rl_##F##_to_i16(T x) { return (rl_i16)rl_##F##_to_i32(x); }                                       \
-    RL_FN rl_i8 rl_##F##_to_i8(T x) { return (rl_i8)rl_##F##_to_i32(x); }                                          \
-    RL_FN rl_u32 rl_##F##_to_u32(T x) { return (rl_u32)rl_##F##_to_i64(x); }                                       \
-    RL_FN rl_u16 rl_##F##_to_u16(T x) { return (rl_u16)rl_##F##_to_i32(x); }                                       \
-    RL_FN rl_u8 rl_##F##_to_u8(T x) { return (rl_u8)rl_##F##_to_i32(x); }                                          \
+#define RL_CASTS(F, T, X)                                                                          \
+    RL_FN rl_i32 rl_##F##_to_i32(T x) {                                                            \
+        bool fits = (__builtin_trunc##X(x) >= (T)-2147483648.0) & (x < (T)2147483648.0);           \
+        rl_i32 i = (rl_i32)(fits ? x : (T)0);                                                      \
+        return fits ? i : (rl_i32)0x80000000u;                                                     \
+    }                                                                                              \
+    RL_FN rl_i64 rl_##F##_to_i64(T x) {                                                            \
+        bool fits = (x >= (T)-9223372036854775808.0) & (x < (T)9223372036854775808.0);             \
+        rl_i64 i = (rl_i64)(fits ? x : (T)0);                                                      \
+        return fits ? i : (rl_i64)0x8000000000000000ull;                                           \
+    }                                                                                              \
+    RL_FN rl_u64 rl_##F##_to_u64(T x) {                                                            \
+        bool big = x >= (T)9223372036854775808.0;                                                  \
+        rl_u64 i = (rl_u64)rl_##F##_to_i64(big ? x - (T)9223372036854775808.0 : x);                \
+        return big ? i ^ 0x8000000000000000ull : i;                                                \
+    }                                                                                              \
+    RL_FN rl_i16 rl_##F##_to_i16(T x) { return (rl_i16)rl_##F##_to_i32(x); }                       \
+    RL_FN rl_i8 rl_##F##_to_i8(T x) { return (rl_i8)rl_##F##_to_i32(x); }                          \
+    RL_FN rl_u32 rl_##F##_to_u32(T x) { return (rl_u32)rl_##F##_to_i64(x); }                       \
+    RL_FN rl_u16 rl_##F##_to_u16(T x) { return (rl_u16)rl_##F##_to_i32(x); }                       \
+    RL_FN rl_u8 rl_##F##_to_u8(T x) { return (rl_u8)rl_##F##_to_i32(x); }                          \
     RL_FN bool rl_##F##_to_bool(T x) { return x != (T)0; }
 RL_CASTS(f32, float, f)
 RL_CASTS(f64, double, )
 
-// ---- random numbers ------------------------------------------------------------------------------------------
-// Philox4x32-10 (Salmon et al., 2011). The key is the seed, the counter (counter low, counter high, lane, 0). One
-// block an element: element e of a call that reserved counters from `offset` on uses counter offset + e, whatever
-// its type; float32 takes the first word (normal: two), float64 the first two (normal: four). Sharing a block among
-// four elements would need loops that know of it. `lane` separates several draws for one element.
+// ---- random numbers -----------------------------------------------------------------------------
+// Philox4x32-10 (Salmon et al., 2011). The key is the seed, the counter (counter low, counter high,
+// lane, 0). One block an element: element e of a call that reserved counters from `offset` on uses
+// counter offset + e, whatever its type; float32 takes the first word (normal: two), float64 the
+// first two (normal: four). Sharing a block among four elements would need loops that know of it.
+// `lane` separates several draws for one element.
 
 struct rl_block { rl_u32 a, b, c, d; };
 
 RL_FN rl_block rl_philox(rl_u64 seed, rl_u64 counter, rl_u32 lane) {
     rl_u32 a = (rl_u32)counter, b = (rl_u32)(counter >> 32), c = lane, d = 0;
     rl_u32 k = (rl_u32)seed, l = (rl_u32)(seed >> 32);
-#define RL_ROUND                                                                                                   \
-    {                                                                                                              \
-        rl_u64 p = (rl_u64)a * 0xD2511F53u, q = (rl_u64)c * 0xCD9E8D57u;                                           \
-        a = (rl_u32)(q >> 32) ^ b ^ k;                                                                             \
-        c = (rl_u32)(p >> 32) ^ d ^ l;                                                                             \
-        b = (rl_u32)q;                                                                                             \
-        d = (rl_u32)p;                                                                                             \
-        k += 0x9E3779B9u;                                                                                          \
-        l += 0xBB67AE85u;                                                                                          \
+#define RL_ROUND                                                                                   \
+    {                                                                                              \
+        rl_u64 p = (rl_u64)a * 0xD2511F53u, q = (rl_u64)c * 0xCD9E8D57u;                           \
+        a = (rl_u32)(q >> 32) ^ b ^ k;                                                             \
+        c = (rl_u32)(p >> 32) ^ d ^ l;                                                             \
+        b = (rl_u32)q;                                                                             \
+        d = (rl_u32)p;                                                                             \
+        k += 0x9E3779B9u;                                                                          \
+        l += 0xBB67AE85u;                                                                          \
     }
     RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND RL_ROUND
 #undef RL_ROUND
@@ -649,9 +674,12 @@ RL_FN rl_block rl_philox(rl_u64 seed, rl_u64 counter, rl_u32 lane) {
 
 RL_FN float rl_unit_f32(rl_u32 w) { return (float)(rl_i32)(w >> 8) * 5.9604644775390625e-8f; }
 RL_FN double rl_unit_f64(rl_u32 v, rl_u32 w) {
-    return ((double)(rl_i32)(v >> 5) * 67108864.0 + (double)(rl_i32)(w >> 6)) * 1.1102230246251565e-16;
+    return ((double)(rl_i32)(v >> 5) * 67108864.0
+           + (double)(rl_i32)(w >> 6)) * 1.1102230246251565e-16;
 }
-RL_FN float rl_uniform_f32(rl_u64 seed, rl_u64 counter) { return rl_unit_f32(rl_philox(seed, counter, 0).a); }
+RL_FN float rl_uniform_f32(rl_u64 seed, rl_u64 counter) {
+    return rl_unit_f32(rl_philox(seed, counter, 0).a);
+}
 RL_FN double rl_uniform_f64(rl_u64 seed, rl_u64 counter) {
     rl_block w = rl_philox(seed, counter, 0);
     return rl_unit_f64(w.a, w.b);
@@ -661,8 +689,8 @@ RL_FN rl_u64 rl_random_u64(rl_u64 seed, rl_u64 counter) {
     return w.a | (rl_u64)w.b << 32;
 }
 
-// Box-Muller, its cosine half: sqrt(-2 log u) cos(2 pi v), u in (0, 1], v in [0, 1). In quarter turns the reduction
-// of the angle is exact. The largest value is 5.77 (float64: 8.57).
+// Box-Muller, its cosine half: sqrt(-2 log u) cos(2 pi v), u in (0, 1], v in [0, 1). In quarter
+// turns the reduction of the angle is exact. The largest value is 5.77 (float64: 8.57).
 RL_FN float rl_normal_f32(rl_u64 seed, rl_u64 counter) {
     rl_block w = rl_philox(seed, counter, 0);
     float u = rl_unit_f32(w.a) + 5.9604644775390625e-8f, q = rl_unit_f32(w.b) * 4.0f;

@@ -212,7 +212,7 @@ def _(g, x, y):
 @scalar("pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", name="power", promote=promotion.floating, cost=20,
         patterns=ARITHMETIC, method=False, function=False, samples=(call(t(2, 3, low=0.5), t(3)), call(t(2, 3, low=0.5), 1.7)))
 def power(x, y):
-    return word.pow(x, y)
+    return word.power(x, y)
 
 
 @power.derivative
