@@ -161,14 +161,13 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 
 def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     """x / max(|x|_p, eps) along ``dim``."""
-    norm = (
-        (input * input).sum(dim, keepdim=True).sqrt()
-        if p == 2
-        else (eager.abs(input) ** p).sum(dim, keepdim=True) ** (1 / p)
-    )
-    return eager.div(
-        input, eager.where(norm < eps, eps, norm), **({} if out is None else {"out": out})
-    )
+    if p == 2:  # cut off before the root, whose slope at 0 is infinite
+        squares = (input * input).sum(dim, keepdim=True)
+        norm = eager.sqrt(eager.where(squares < eps * eps, eps * eps, squares))
+    else:
+        norm = (eager.abs(input) ** p).sum(dim, keepdim=True) ** (1 / p)
+        norm = eager.where(norm < eps, eps, norm)
+    return eager.div(input, norm) if out is None else eager.div(input, norm, out=out)
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):

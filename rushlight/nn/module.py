@@ -8,19 +8,14 @@ one comparison. Hook tables exist once a hook is registered; until then all modu
 empty table.
 """
 
-import functools
-from collections import OrderedDict
-from types import MappingProxyType
-
 from rushlight import eager
 from rushlight.nn import state_dict as state
-from rushlight.nn.hooks import BackwardTaps, add_hook
+from rushlight.nn.hooks import BackwardTaps, Hooked
 from rushlight.nn.parameter import Buffer, Parameter
 
 Tensor = eager.Tensor
 _dtype = eager.dtype
 _clock = 0
-_NO_HOOKS = MappingProxyType({})
 
 
 def change_clock():
@@ -40,7 +35,7 @@ def type_name(value):
     )
 
 
-class Module:
+class Module(Hooked):
     """Base of all networks: assign submodules and parameters as attributes in ``__init__``,
     compute in ``forward``.
     """
@@ -48,12 +43,6 @@ class Module:
     training: bool
     call_super_init = False
     _version = 1
-    _forward_hooks = _forward_pre_hooks = _backward_hooks = _backward_pre_hooks = _NO_HOOKS
-    _forward_hooks_with_kwargs = _forward_hooks_always_called = _forward_pre_hooks_with_kwargs = (
-        _NO_HOOKS
-    )
-    _state_dict_hooks = _state_dict_pre_hooks = _NO_HOOKS
-    _load_state_dict_pre_hooks = _load_state_dict_post_hooks = _NO_HOOKS
 
     def __init__(self, *args, **kwargs):
         if not self.call_super_init and (args or kwargs):
@@ -149,74 +138,6 @@ class Module:
         with_kwargs = key in self._forward_hooks_with_kwargs
         answer = hook(self, args, kwargs, result) if with_kwargs else hook(self, args, result)
         return result if answer is None else answer
-
-    # ---- hooks
-
-    def _table(self, name):
-        """This module's own hook table of that name, made now if it is the shared empty one."""
-        self._changed()
-        return self.__dict__.setdefault(name, OrderedDict())
-
-    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False):
-        """``hook(module, args)`` or, with_kwargs, ``hook(module, args, kwargs)`` before forward;
-        may return replacements.
-        """
-        marks = [self._table("_forward_pre_hooks_with_kwargs")] if with_kwargs else []
-        return add_hook(self._table("_forward_pre_hooks"), hook, prepend=prepend, marks=marks)
-
-    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False, always_call=False):
-        """``hook(module, args, result)`` or, with_kwargs, ``hook(module, args, kwargs, result)``
-        after forward; may return a replacement. always_call: also when forward raises.
-        """
-        marks = [self._table("_forward_hooks_with_kwargs")] if with_kwargs else []
-        marks += [self._table("_forward_hooks_always_called")] if always_call else []
-        return add_hook(self._table("_forward_hooks"), hook, prepend=prepend, marks=marks)
-
-    def register_full_backward_hook(self, hook, prepend=False):
-        """``hook(module, grad_input, grad_output)`` when the gradients of the inputs are there;
-        may return a new grad_input.
-        """
-        return add_hook(self._table("_backward_hooks"), hook, prepend=prepend)
-
-    def register_full_backward_pre_hook(self, hook, prepend=False):
-        """``hook(module, grad_output)`` when the gradients of the outputs are there; may return a
-        new grad_output.
-        """
-        return add_hook(self._table("_backward_pre_hooks"), hook, prepend=prepend)
-
-    def register_state_dict_pre_hook(self, hook):
-        """``hook(module, prefix, keep_vars)`` before the state is collected."""
-        return add_hook(self._table("_state_dict_pre_hooks"), hook)
-
-    def register_state_dict_post_hook(self, hook):
-        """``hook(module, state_dict, prefix, local_metadata)``; may change state_dict in place,
-        must return None.
-        """
-        hook._public = True
-        return add_hook(self._table("_state_dict_hooks"), hook)
-
-    def _register_state_dict_hook(self, hook):
-        if getattr(hook, "_public", False):
-            raise RuntimeError("hook was registered by register_state_dict_post_hook before")
-        return add_hook(self._table("_state_dict_hooks"), hook)
-
-    def register_load_state_dict_pre_hook(self, hook):
-        """``hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
-        unexpected_keys, error_msgs)``.
-        """
-        return self._register_load_state_dict_pre_hook(hook, with_module=True)
-
-    def _register_load_state_dict_pre_hook(self, hook, with_module=False):
-        return add_hook(
-            self._table("_load_state_dict_pre_hooks"),
-            functools.partial(hook, self) if with_module else hook,
-        )
-
-    def register_load_state_dict_post_hook(self, hook):
-        """``hook(module, incompatible_keys)`` after loading; may change the two lists in place,
-        must return None.
-        """
-        return add_hook(self._table("_load_state_dict_post_hooks"), hook)
 
     # ---- attributes
 

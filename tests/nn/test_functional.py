@@ -88,7 +88,10 @@ def operands(pair, shapes):
     return found
 
 
-@pytest.mark.parametrize(("expression", "shapes"), CALLS, ids=[f"{e} {s}" for e, s in CALLS])
+NAMES = [f"{expression} {shapes}" for expression, shapes in CALLS]
+
+
+@pytest.mark.parametrize(("expression", "shapes"), CALLS, ids=NAMES)
 def test_values_and_gradients(pair, expression, shapes):
     found = operands(pair, shapes)
     libraries = ((rushlight, F), (pair.oracle, pair.oracle.nn.functional))
@@ -156,8 +159,16 @@ def test_old_reduction_flags():
         F.mse_loss(x, y, size_average=False)
 
 
+def test_zero_vectors_normalise_to_zeros_with_finite_gradients():
+    x = rushlight.zeros(2, 3).requires_grad_()
+    y = F.normalize(x)
+    y.sum().backward()
+    assert y.tolist() == [[0.0] * 3] * 2
+    assert all(abs(v) < 1e13 for row in x.grad.tolist() for v in row)
+
+
 def test_attention_dropout():
-    """Weights are dropped and scaled: with constant values the mean stays, single results do not."""
+    """Weights are dropped and scaled: with constant values the mean stays, the results do not."""
     rushlight.manual_seed(0)
     q = rushlight.zeros(1, 64, 4)
     out = F.scaled_dot_product_attention(q, q, rushlight.ones(1, 64, 2), dropout_p=0.5)
