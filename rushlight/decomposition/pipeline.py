@@ -1,0 +1,56 @@
+"""The room's passes in order. Takes a graph; gives the same graph in a smaller vocabulary, cleaned up.
+
+    decompose(graph)                   compositions give way to their definitions: what Inductor takes
+    decompose(graph, to="primitive")   scalar and row bodies too, down to the bottom forms
+"""
+from __future__ import annotations
+
+from rushlight.errors import UserError
+from rushlight.fx.graph import Graph
+from rushlight.fx.passes import run_passes
+from rushlight.fx.rewrite import apply_rules, merge_equal_calls, remove_dead_code
+from rushlight.fx.tracing import retrace
+
+from .rules import CANONICAL
+
+KINDS = {"operator": ("composition",), "primitive": ("composition", "scalar", "rows")}
+
+
+def expand_compositions(graph: Graph) -> Graph:
+    """Softmax, linear, losses: calls of several operators, in their own words."""
+    return retrace(graph, expand=lambda op, a: op.kind == "composition")
+
+
+def expand_bodies(graph: Graph) -> Graph:
+    """Scalar and row bodies down to the bottom forms; declared strides are restored by copies."""
+    return retrace(graph, expand=lambda op, a: op.kind in KINDS["primitive"] and not op.bottom and not indexes(op))
+
+
+def indexes(op) -> bool:
+    """Rows of a table are addressed, not walked: as operator calls they would need gather over the whole table."""
+    return op.layout is not None and op.layout.rule in ("table", "into_table")
+
+
+def apply_canonical_rules(graph: Graph) -> Graph:
+    return apply_rules(graph, CANONICAL)
+
+
+CANONICALISE = (merge_equal_calls, apply_canonical_rules, merge_equal_calls, remove_dead_code)
+PASSES = {
+    "operator": (expand_compositions, *CANONICALISE),
+    "primitive": (expand_compositions, expand_bodies, *CANONICALISE),
+}
+
+
+def decompose(graph: Graph, to: str = "operator") -> Graph:
+    """`to`: "operator" or "primitive"."""
+    if to not in PASSES:
+        raise UserError("decompose", f"expected one of {', '.join(PASSES)}, got {to!r}", kind=ValueError)
+    return run_passes(graph, PASSES[to], "decomposition")
+
+
+def canonicalise(graph: Graph) -> Graph:
+    return run_passes(graph, CANONICALISE, "decomposition")
+
+
+__all__ = ["canonicalise", "decompose"]
