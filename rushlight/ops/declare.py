@@ -8,10 +8,10 @@ cotangent), `gs` (of every output), `out`, `outs`, `needs`, or any parameter. Wh
 import inspect
 from functools import cached_property
 
-from rushlight import dtypes
+from rushlight import dtypes, sym
 
 from . import layouts, promotion
-from .derivatives import TAPES, gradients
+from .derivatives import TAPES, gradients, pull_back, record
 from .schema import MISSING, RUN_TIME, Parameter, Schema, parse
 from .values import TABLE, Fake, Value
 
@@ -55,9 +55,9 @@ class Arguments:
 
     @property
     def tensors(self):
-        """The operands that are values, not Python numbers."""
+        """The operands that are values, not Python numbers or symbolic sizes."""
         if self._tensors is None:
-            self._tensors = [v for _, v in self.operands() if not isinstance(v, (bool, int, float))]
+            self._tensors = [v for _, v in self.operands() if not isinstance(v, (bool, int, float, sym.Sym))]
         return self._tensors
 
     @property
@@ -164,16 +164,21 @@ class Op:
         best, results = known or self.dtypes(a)
         wide = dtypes.opmath(best)
         widen = lambda name, v: v.to(wide) if isinstance(v, Value) and self.promote.takes_part(name) else v
+        narrow = lambda v, d: v.to(d) if isinstance(v, Value) else v      # a number: the same for every element
         out = self.body(*a.map(widen).values)
-        return tuple(o.to(d) for o, d in zip(out, results)) if isinstance(out, tuple) else out.to(results[0])
+        return tuple(map(narrow, out, results)) if isinstance(out, tuple) else narrow(out, results[0])
 
     def infer(self, a):
         """The layouts of the outputs: the layout rule, or for views and compositions the definition itself."""
         if self.kind == "view":
             return [self.body(a.tensors[0].layout, *a.values[1:])]
         if self.kind == "composition":
-            out = self.body(*a.map(lambda _, v: Fake(v.layout) if isinstance(v, Value) else v).values)
-            return [o.layout for o in (out if isinstance(out, tuple) else (out,))]
+            FACTORIES.insert(0, Fake.call)              # what it creates inside is fake too, and nobody records it
+            try:
+                out = self.body(*a.map(lambda _, v: Fake(v.layout) if isinstance(v, Value) else v).values)
+            finally:
+                FACTORIES.remove(Fake.call)
+            return [o.layout for o in many(out)]
         return self.layout.infer(a, self.dtypes(a)[1])
 
     # ---- derivative
@@ -187,6 +192,9 @@ class Op:
         operands = list(a.operands())
         if self.rule is derived and self.kind == "view":
             grads = [TABLE["view_backward"](gs[0], self, a.values[1:], a.tensors[0].shape)]
+        elif self.rule is derived and self.kind == "composition":       # through its parts
+            inside, tape = record(lambda: self.define(a))
+            grads = pull_back(tape, list(zip(many(inside), gs)), [x if isinstance(x, Value) else None for _, x in operands])
         elif self.rule is derived:
             g = self.layout.keep(a, gs[0])
             found = iter(many(self.backward(g, *a.values)))

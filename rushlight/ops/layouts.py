@@ -31,6 +31,16 @@ class Layout:
         expected = dense(self.shape, self.dtype).strides
         return all(n == 1 or s == t for n, s, t in zip(self.shape, self.strides, expected))
 
+    @property
+    def is_dense(self):
+        """Every element once, without gaps, in whatever order of dims."""
+        step = 1
+        for n, s in sorted((p for p in self.pairs() if not p[0] == 1), key=lambda p: int(p[1])):
+            if not s == step:
+                return False
+            step = step * n
+        return True
+
     def __str__(self):
         return f"{dtypes.short(self.dtype)}[{', '.join(map(str, self.shape))}]"
 
@@ -145,6 +155,18 @@ def memory_order(layouts, rank):
     return order
 
 
+def like_operands(layouts, full, dtype, device):
+    """Dense, as the operands lie: C order where all of them are so; their strides where they agree on a dense layout;
+    else by the order of their dims. A dim of size 1 keeps the stride that PyTorch would show."""
+    whole = all(x.rank == len(full) and all(m == n for m, n in zip(x.shape, full)) for x in layouts)
+    if whole and all(x.contiguous for x in layouts):
+        return dense(full, dtype, None, device)
+    first = layouts[0]
+    if whole and all(x.strides == first.strides for x in layouts) and first.is_dense:
+        return Layout(tuple(full), first.strides, dtype, 0, device)
+    return dense(full, dtype, memory_order([x.expand(full) for x in layouts], len(full)), device)
+
+
 def compare(layouts, a, b):
     """1 where dim a is outside dim b (a < b in C order), -1 where inside, 0 where the operands do not say."""
     for x in layouts:
@@ -190,8 +212,8 @@ class broadcast:
     def made(self, a, kind, full, rows, dtype):
         device = a.device
         if kind == "S":
-            inputs = [x.layout.expand(full) for n, x in a.operands() if hasattr(x, "layout") and not self.is_per_row(n)]
-            return dense(full, dtype, memory_order(inputs, len(full)), device)
+            inputs = [x.layout for n, x in a.operands() if hasattr(x, "layout") and not self.is_per_row(n)]
+            return like_operands(inputs, full, dtype, device)
         if kind == "C":
             return dense(full, dtype, None, device)
         shape = [1 if d in rows else n for d, n in enumerate(full) if kind == "K" or d not in rows]

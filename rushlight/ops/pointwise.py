@@ -381,6 +381,6 @@ def _(g):
 
 
 @scalar("fill.Scalar(Tensor self, Scalar value) -> Tensor", promote=promotion.numeric.of("self"), domain=ALL, derivative=none,
-        function=False, samples=(call(t(2, 3), 1.5), call(t(3, dtype="int64"), 7)))
+        function=False, bottom=True, samples=(call(t(2, 3), 1.5), call(t(3, dtype="int64"), 7)))
 def fill(x, value):
     return value

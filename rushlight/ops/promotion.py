@@ -5,7 +5,7 @@ higher (PyTorch's rule). Only the operands that take part are converted; others 
 """
 from dataclasses import dataclass, replace
 
-from rushlight import dtypes
+from rushlight import dtypes, sym
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def common(a, takes_part=lambda name: True):
 def rank_of(v):
     if isinstance(v, bool):
         return 0, "bool"
-    if isinstance(v, int):
+    if isinstance(v, (int, sym.Sym)):
         return 0, "int64"
     if isinstance(v, float):
         return 0, dtypes.DEFAULT

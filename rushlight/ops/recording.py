@@ -41,6 +41,10 @@ class Recorder:
             return self.inside(op, a)
         return self.record(op, a)
 
+    def symbol(self, layout):
+        """A result; another kind of recorder may give another kind of symbol."""
+        return Symbol(layout, self)
+
     def inside(self, op, a):
         """The definition's own calls; a body gives values only, so the declared layout is restored."""
         self.parents.append((op.name, op.where))
@@ -57,7 +61,7 @@ class Recorder:
             self.parents.pop()
 
     def record(self, op, a):
-        outs = tuple(Symbol(x, self) for x in op.infer(hinted(a)))
+        outs = tuple(self.symbol(x) for x in op.infer(hinted(a)))
         self.note(op, a, outs)
         return outs if len(outs) > 1 else outs[0]
 
