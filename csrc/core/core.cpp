@@ -1,0 +1,161 @@
+// Shared state and errors: hooks, slots, the mode word, translation of C++ exceptions, the user's line.
+// Invariant: `drop_later` never nests: however long a chain of owners is, freeing it uses constant stack.
+#include "core.h"
+
+#include <dlfcn.h>
+#include <new>
+
+#include "dtype.h"
+#include "tensor.h"
+
+namespace core {
+
+__thread uint32_t mode __attribute__((tls_model("initial-exec"))) = kGrad;
+Hooks hooks;
+Operator* slots[kSlots];
+PyObject* value_name;
+PyObject* module;
+
+const char* const slot_names[kSlots] = {
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "neg", "abs", "and", "or", "xor", "invert", "lshift", "rshift",
+    "eq", "ne", "lt", "le", "gt", "ge",
+    "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor", "ilshift", "irshift",
+    "copy_"};
+
+void raise(PyObject* type, const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  PyErr_FormatV(type, format, args);
+  va_end(args);
+  throw PythonError();
+}
+
+void translate() noexcept {
+  try {
+    throw;
+  } catch (const PythonError&) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "rushlight._core: an error without an exception");
+  } catch (const rl::Error& e) {
+    PyObject* type = PyExc_RuntimeError;
+    switch (e.kind) {
+      case ErrorKind::Value: type = PyExc_ValueError; break;
+      case ErrorKind::Type: type = PyExc_TypeError; break;
+      case ErrorKind::Index: type = PyExc_IndexError; break;
+      case ErrorKind::Memory: type = PyExc_MemoryError; break;
+      case ErrorKind::NotImplemented: type = PyExc_NotImplementedError; break;
+      default: break;
+    }
+    PyErr_SetString(type, e.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  } catch (...) {
+    PyErr_SetString(PyExc_SystemError, "rushlight._core: an unknown C++ exception");
+  }
+}
+
+namespace {
+
+// The package's folder: frames of files inside it are not the user's.
+const std::string& package_folder() {
+  static const std::string folder = [] {
+    Dl_info info;
+    std::string path = dladdr(reinterpret_cast<void*>(&package_folder), &info) && info.dli_fname ? info.dli_fname : "";
+    char* real = realpath(path.c_str(), nullptr);
+    if (real) { path = real; std::free(real); }
+    size_t slash = path.rfind('/');
+    return slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
+  }();
+  return folder;
+}
+
+std::vector<PyObject*>& pending() { static std::vector<PyObject*>* p = new std::vector<PyObject*>; return *p; }
+bool draining = false;
+
+}  // namespace
+
+std::string user_line() {
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  std::string text;
+  while (frame) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    const char* file = PyUnicode_AsUTF8(code->co_filename);
+    const char* name = PyUnicode_AsUTF8(code->co_name);
+    bool inside = file && !package_folder().empty() && !std::strncmp(file, package_folder().c_str(), package_folder().size());
+    if (file && name && !inside) text = std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame)) + " in " + name;
+    Py_DECREF(code);
+    PyFrameObject* back = text.empty() ? PyFrame_GetBack(frame) : nullptr;
+    Py_DECREF(frame);
+    frame = back;
+  }
+  return text;
+}
+
+void note_user_line() noexcept {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (value) {
+    PyObject* notes = PyObject_GetAttrString(value, "__notes__");
+    PyErr_Clear();
+    std::string line = notes ? std::string() : user_line();
+    PyErr_Clear();
+    Py_XDECREF(notes);
+    if (!line.empty()) {
+      PyObject* done = PyObject_CallMethod(value, "add_note", "s", ("at " + line).c_str());
+      if (!done) PyErr_Clear();
+      Py_XDECREF(done);
+    }
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
+void drop_later(PyObject* o) {
+  if (Py_REFCNT(o) > 1) {
+    Py_DECREF(o);
+    return;
+  }
+  pending().push_back(o);
+  if (draining) return;
+  draining = true;
+  while (!pending().empty()) {
+    PyObject* next = pending().back();
+    pending().pop_back();
+    Py_DECREF(next);
+  }
+  draining = false;
+}
+
+bool is_value(PyObject* o) {
+  PyTypeObject* type = Py_TYPE(o);
+  if (type == TensorType || type == &PyFloat_Type || type == &PyLong_Type || type == &PyTuple_Type || type == &PyList_Type) return false;
+  return _PyType_Lookup(type, value_name) != nullptr;
+}
+
+PyObject* device_object(Device d) {
+  static PyObject* objects[2];
+  PyObject*& o = objects[static_cast<int>(d)];
+  const char* name = d == Device::CPU ? "cpu" : "cuda";
+  if (!o && hooks.device) o = check(PyObject_CallFunction(hooks.device, "s", name));
+  if (o) return o;
+  static PyObject* names[2];
+  PyObject*& text = names[static_cast<int>(d)];
+  if (!text) text = check(PyUnicode_InternFromString(name));
+  return text;
+}
+
+Device device_from(PyObject* o) {
+  if (!o || o == Py_None || o == device_object(Device::CPU)) return Device::CPU;
+  Ref text = checked(PyObject_Str(o));
+  const char* name = PyUnicode_AsUTF8(text.py());
+  if (name && !std::strncmp(name, "cpu", 3)) return Device::CPU;
+  if (name && !std::strncmp(name, "cuda", 4)) fail(ErrorKind::NotImplemented, "[device] %s: tensors live on the CPU in this build", name);
+  raise(PyExc_RuntimeError, "expected a device like 'cpu', got %R", o);
+}
+
+void add_type(PyObject* m, const char* name, PyTypeObject* type) {
+  check(PyModule_AddObjectRef(m, name, reinterpret_cast<PyObject*>(type)));
+}
+
+}  // namespace core

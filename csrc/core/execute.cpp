@@ -1,0 +1,276 @@
+// Execution of plans. Takes a Plan and its Call; gives the outputs.
+// Invariant: while a kernel runs without the GIL, the plan and every storage it touches are held by counts of its own.
+#include "convert.h"
+#include "dtype.h"
+#include "plan.h"
+#include "program.h"
+
+namespace core {
+namespace {
+
+constexpr int kBuffers = 12;
+
+// Large kernels: other threads may run meanwhile, and may drop or reassign the operands.
+int64_t run_released(const rl::LoopPlan* loop, void* const* pointers, const Number* numbers, Storage* const* storages, int n) {
+  for (int i = 0; i < n; i++) rl::incref(storages[i]);
+  int64_t code;
+  Py_BEGIN_ALLOW_THREADS
+  code = rl::loop_run(loop, pointers, numbers);
+  Py_END_ALLOW_THREADS
+  for (int i = 0; i < n; i++) rl::decref(storages[i]);
+  return code;
+}
+
+[[noreturn]] void index_error(const char* op, int64_t code) {
+  uint64_t z = static_cast<uint64_t>(code - 1);
+  int64_t value = z & 1 ? -static_cast<int64_t>(z >> 1) - 1 : static_cast<int64_t>(z >> 1);
+  raise(PyExc_IndexError, "[%s] index %lld is out of range", op, static_cast<long long>(value));
+}
+
+void run_loop(const char* op, const rl::LoopPlan* loop, Tensor* const* tensors, int ninputs, Tensor* const* outs, int nouts,
+              const Number* numbers) {
+  void* pointers[kBuffers];
+  for (int i = 0; i < ninputs; i++) pointers[i] = data_of(tensors[i]);
+  for (int i = 0; i < nouts; i++) pointers[ninputs + i] = data_of(outs[i]);
+  if (loop->zero_out)
+    for (int i = 0; i < nouts; i++)
+      std::memset(pointers[ninputs + i], 0, outs[i]->layout->numel * rl::itemsize(outs[i]->layout->dtype));
+  int64_t code;
+  if (!loop->release) {
+    code = rl::loop_run(loop, pointers, numbers);
+  } else {
+    Storage* storages[kBuffers];
+    for (int i = 0; i < ninputs; i++) storages[i] = tensors[i]->storage;
+    for (int i = 0; i < nouts; i++) storages[ninputs + i] = outs[i]->storage;
+    code = run_released(loop, pointers, numbers, storages, ninputs + nouts);
+  }
+  if (code) index_error(op, code);
+}
+
+Ref result_of(Own<Tensor>* outs, int n) {
+  Ref tuple = checked(PyTuple_New(n));
+  for (int i = 0; i < n; i++) PyTuple_SET_ITEM(tuple.py(), i, outs[i].release_object());
+  return tuple;
+}
+
+Ref run_leaf(const char* op, const rl::Recipe& recipe, const rl::LoopPlan* loop, Layout* const* layouts, Tensor* const* tensors,
+             const Number* numbers) {
+  int nouts = recipe.noutputs;
+  if (nouts == 1) {
+    rl::incref(layouts[0]);
+    Own<Tensor> out = tensor_empty(layouts[0]);
+    Tensor* one = out.get();
+    run_loop(op, loop, tensors, recipe.ninputs, &one, 1, numbers);
+    return Ref(out.release_object());
+  }
+  Own<Tensor> outs[4];
+  Tensor* raw[4];
+  for (int i = 0; i < nouts; i++) {
+    rl::incref(layouts[i]);
+    outs[i] = tensor_empty(layouts[i]);
+    raw[i] = outs[i].get();
+  }
+  run_loop(op, loop, tensors, recipe.ninputs, raw, nouts, numbers);
+  return result_of(outs, nouts);
+}
+
+// A recipe's run-time numbers, from the bound values.
+struct Numbers {
+  Number values[kNumbers];
+  Numbers(const RecipeObject* r, PyObject* const* bound) {
+    for (int i = 0; i < r->nnumbers; i++) values[i] = number_from(bound[r->numbers[i].param], r->numbers[i].how);
+  }
+};
+
+// Loops made for one run: freed with it.
+struct OwnLoop {
+  rl::LoopPlan* loop = nullptr;
+  Layout* outs[4] = {nullptr, nullptr, nullptr, nullptr};
+  ~OwnLoop() {
+    std::free(loop);
+    for (Layout* l : outs)
+      if (l) rl::decref(l);
+  }
+};
+
+// The full shape comes at run time: the plan keeps the latest loops, so that a repeated shape costs nothing.
+Ref run_sized(Plan* p, Call& call) {
+  const RecipeObject* r = p->recipe;
+  if (r->sizes < 0 || r->sizes >= call.op->nparams) fail(ErrorKind::Runtime, "[%s] a sized recipe names the parameter that gives the sizes", call.op->text);
+  Small<int64_t, 8> sizes;
+  read_ints(call.op->text, call.values[r->sizes], sizes);
+  if (r->recipe.ninputs != call.tensors.size()) fail(ErrorKind::Runtime, "[%s] the recipe takes %d tensors, the call has %d", call.op->text, r->recipe.ninputs, call.tensors.size());
+  Numbers numbers(r, call.values);
+  size_t n = static_cast<size_t>(sizes.size());
+  if (p->loop && p->sizes.size() == n && !std::memcmp(p->sizes.data(), sizes.data(), n * sizeof(int64_t))) {
+    struct Busy { int& n; explicit Busy(int& b) : n(b) { n++; } ~Busy() { n--; } } busy(p->busy);
+    return run_leaf(call.op->text, r->recipe, p->loop, p->outs, call.tensors.data(), numbers.values);
+  }
+  Layout* inputs[8];
+  for (int i = 0; i < r->recipe.ninputs; i++) inputs[i] = call.tensors[i]->layout;
+  OwnLoop own;
+  own.loop = rl::loop_plan(call.op->text, r->recipe, inputs, nullptr, sizes.data(), sizes.size(), own.outs);
+  Ref result = run_leaf(call.op->text, r->recipe, own.loop, own.outs, call.tensors.data(), numbers.values);
+  if (!p->busy) {
+    std::swap(p->loop, own.loop);
+    std::swap(p->outs, own.outs);
+    p->sizes.assign(sizes.data(), sizes.data() + n);
+  }
+  return result;
+}
+
+Ref run_gemm(Plan* p, Call& call) {
+  const GemmRecipeObject* g = p->gemm_recipe;
+  Own<Tensor> copies[3];
+  Tensor* operands[3] = {nullptr, nullptr, nullptr};
+  int params[3] = {g->x, g->y, g->bias};
+  for (int i = 0; i < 3; i++) {
+    if (params[i] < 0 || call.values[params[i]] == Py_None) continue;
+    operands[i] = tensor_of(call.values[params[i]]);
+    if (!p->gemm_copies[i]) continue;
+    copies[i] = contiguous_copy(operands[i], operands[i]->layout->dtype);
+    operands[i] = copies[i].get();
+  }
+  double alpha = g->alpha < 0 ? 1.0 : number_from(call.values[g->alpha], 'f').f;
+  double beta = g->beta < 0 ? 1.0 : number_from(call.values[g->beta], 'f').f;
+  rl::incref(p->outs[0]);
+  Own<Tensor> out = tensor_empty(p->outs[0]);
+  void* pointers[3];
+  for (int i = 0; i < 3; i++) pointers[i] = operands[i] ? data_of(operands[i]) : nullptr;
+  if (!rl::gemm_release(p->gemm)) {
+    rl::gemm_run(p->gemm, pointers[0], pointers[1], pointers[2], data_of(out.get()), alpha, beta);
+    return Ref(out.release_object());
+  }
+  Storage* held[3];
+  for (int i = 0; i < 3; i++) {
+    held[i] = operands[i] ? operands[i]->storage : nullptr;
+    if (held[i]) rl::incref(held[i]);
+  }
+  PyThreadState* state = PyEval_SaveThread();
+  std::string failed;
+  ErrorKind kind = ErrorKind::Runtime;
+  try {
+    rl::gemm_run(p->gemm, pointers[0], pointers[1], pointers[2], data_of(out.get()), alpha, beta);
+  } catch (const rl::Error& e) {
+    failed = e.what();
+    kind = e.kind;
+  } catch (const std::exception& e) {
+    failed = e.what();
+  }
+  PyEval_RestoreThread(state);
+  for (Storage* s : held)
+    if (s) rl::decref(s);
+  if (!failed.empty()) throw rl::Error(kind, failed);
+  return Ref(out.release_object());
+}
+
+Ref run_program(Plan* p, Call& call) {
+  Program* program = p->program;
+  int n = call.op->nparams;
+  if (program->ninputs != n) fail(ErrorKind::Runtime, "[%s] the program takes %d inputs, the operator has %d parameters", call.op->text, program->ninputs, n);
+  PyObject* inputs[kMaxParams];
+  for (int i = 0; i < n; i++) inputs[i] = Py_NewRef(call.values[i]);
+  ModeScope scope(program->transparent ? mode : mode & ~kGrad);
+  return program_value(program, inputs, n);
+}
+
+}  // namespace
+
+Number number_from(PyObject* o, char how) {
+  Number n;
+  if (how == 'f') {
+    if (PyFloat_CheckExact(o)) n.f = PyFloat_AS_DOUBLE(o);
+    else {
+      n.f = PyFloat_AsDouble(o);
+      if (n.f == -1.0 && PyErr_Occurred()) throw PythonError();
+    }
+    return n;
+  }
+  if (PyFloat_Check(o)) {
+    double v = PyFloat_AS_DOUBLE(o);
+    n.i = v >= -9.2233720368547758e18 && v < 9.2233720368547758e18 ? static_cast<int64_t>(v) : INT64_MIN;
+    return n;
+  }
+  n.i = PyLong_AsLongLong(o);
+  if (n.i == -1 && PyErr_Occurred()) throw PythonError();
+  return n;
+}
+
+Ref plan_execute(Plan* p, Call& call) {
+  switch (p->kind) {
+    case PlanKind::Leaf: {
+      Numbers numbers(p->recipe, call.values);
+      return run_leaf(call.op->text, p->recipe->recipe, p->loop, p->outs, call.tensors.data(), numbers.values);
+    }
+    case PlanKind::Sized: return run_sized(p, call);
+    case PlanKind::Gemm: return run_gemm(p, call);
+    case PlanKind::Program: return run_program(p, call);
+    default: fail(ErrorKind::Runtime, "[%s] this plan does not run by itself", call.op->text);
+  }
+}
+
+void plan_write(Plan* p, Call& call, Tensor* const* outs, int nouts) {
+  Numbers numbers(p->recipe, call.values);
+  run_loop(call.op->text, p->loop, call.tensors.data(), call.tensors.size(), outs, nouts, numbers.values);
+}
+
+// A recipe called by itself: its tensors, then its numbers, then the sizes where its rule wants them.
+PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names) {
+  return guarded([&]() -> PyObject* {
+    RecipeObject* r = reinterpret_cast<RecipeObject*>(self);
+    const rl::Recipe& recipe = r->recipe;
+    const char* name = recipe.kernel->key;
+    int n = static_cast<int>(PyVectorcall_NARGS(nargsf)), ntensors = recipe.ninputs;
+    bool sized = recipe.rule == rl::Rule::Sized || recipe.rule == rl::Rule::IntoTable;
+    if (names || n != ntensors + r->nnumbers + sized)
+      raise(PyExc_TypeError, "[%s] takes %d tensors, %d numbers%s", name, ntensors, r->nnumbers, sized ? " and sizes" : "");
+    Tensor* tensors[8];
+    Layout* inputs[8];
+    for (int i = 0; i < ntensors; i++) {
+      if (!is_tensor(args[i])) raise(PyExc_TypeError, "[%s] operand %d must be a Tensor, not %s", name, i, Py_TYPE(args[i])->tp_name);
+      tensors[i] = tensor_of(args[i]);
+      inputs[i] = tensors[i]->layout;
+    }
+    Number numbers[kNumbers];
+    for (int i = 0; i < r->nnumbers; i++) numbers[i] = number_from(args[ntensors + i], r->numbers[i].how);
+    if (sized) {
+      Small<int64_t, 8> sizes;
+      read_ints(name, args[n - 1], sizes);
+      OwnLoop own;
+      own.loop = rl::loop_plan(name, recipe, inputs, nullptr, sizes.data(), sizes.size(), own.outs);
+      return run_leaf(name, recipe, own.loop, own.outs, tensors, numbers).release();
+    }
+    constexpr int kMemo = 8;
+    Ref alive = Ref::borrow(self);
+    for (int m = 0; m < r->memo_count; m++) {
+      RecipeObject::Memo& memo = r->memo[m];
+      if (!std::memcmp(memo.in, inputs, sizeof(Layout*) * ntensors)) {
+        if (!memo.loop->release) return run_leaf(name, recipe, memo.loop, memo.outs, tensors, numbers).release();
+        // Another thread may replace the entry meanwhile: run on a copy.
+        OwnLoop own;
+        size_t bytes = sizeof(rl::LoopPlan) + sizeof(int64_t) * memo.loop->count;
+        own.loop = static_cast<rl::LoopPlan*>(std::malloc(bytes));
+        std::memcpy(static_cast<void*>(own.loop), memo.loop, bytes);
+        for (int i = 0; i < recipe.noutputs; i++) rl::incref(own.outs[i] = memo.outs[i]);
+        return run_leaf(name, recipe, own.loop, own.outs, tensors, numbers).release();
+      }
+    }
+    OwnLoop own;
+    own.loop = rl::loop_plan(name, recipe, inputs, nullptr, nullptr, 0, own.outs);
+    Ref result = run_leaf(name, recipe, own.loop, own.outs, tensors, numbers);
+    if (!r->memo) r->memo = new RecipeObject::Memo[kMemo]{};
+    int at = r->memo_next++ % kMemo;
+    if (r->memo_count < kMemo) r->memo_count++;
+    RecipeObject::Memo& memo = r->memo[at];
+    for (int i = 0; i < ntensors; i++) {
+      rl::incref(inputs[i]);
+      if (memo.in[i]) rl::decref(memo.in[i]);
+      memo.in[i] = inputs[i];
+    }
+    std::swap(memo.loop, own.loop);
+    std::swap(memo.outs, own.outs);
+    return result.release();
+  });
+}
+
+}  // namespace core

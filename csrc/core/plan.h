@@ -1,0 +1,96 @@
+// Recipes and plans: what a call does, found by its key. Takes a Call; gives a Plan, made by Python on first sight.
+// Invariant: a plan holds references to everything whose address stands in its key, so that no address is used again.
+#pragma once
+#include "core.h"
+#include "operator.h"
+#include "rt/gemm.h"
+
+namespace core {
+
+struct Program;
+
+constexpr int kNumbers = 16;                          // run-time numbers of one kernel, at most
+struct NumberSlot { int param; char how; };          // 'f' or 'i'
+
+// A leaf: one kernel under one layout rule. Called directly (FusedKernel in programs) it takes tensors, then numbers.
+struct RecipeObject {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  rl::Recipe recipe;
+  rl::KernelEntry own;                               // FusedKernel: the entry itself
+  PyObject *key, *origin, *owner;
+  NumberSlot* numbers;
+  int nnumbers, sizes;
+  struct Memo { Layout* in[8]; Layout* outs[4]; rl::LoopPlan* loop; };
+  Memo* memo;                                        // loops of a fused kernel by operand layouts, the latest few
+  int memo_count, memo_next;
+};
+struct GemmRecipeObject {
+  PyObject_HEAD
+  int x, y, bias, alpha, beta;                       // parameter indices, -1: absent
+  int out_dtype;                                     // -1: that of x
+};
+extern PyTypeObject *RecipeType, *FusedKernelType, *GemmRecipeType;
+
+// What the derivative needs, shared by all nodes of one plan.
+struct Backward {
+  int64_t refs;
+  Program* program;                                  // owned
+  std::vector<int> operands, outs, params;           // what is saved
+  bool undefined;                                    // the program takes None for an undefined gradient
+};
+void backward_drop(Backward*);
+
+enum class PlanKind : uint8_t { Leaf, Sized, Gemm, Program, Write, View };
+
+struct Plan {
+  int64_t refs;
+  uint64_t hash, stamp;
+  Operator* op;
+  PlanKind kind;
+  bool backward_known;
+  int nouts;
+  int busy;                                          // runs that have released the GIL
+  rl::LoopPlan* loop;                                // Leaf; Write: with given outputs, null: by a temporary; Sized: the latest
+  Layout* outs[4];
+  RecipeObject* recipe;                              // owned
+  Program* program;                                  // owned
+  rl::GemmPlan* gemm;
+  GemmRecipeObject* gemm_recipe;                     // owned
+  bool gemm_copies[3];                               // operands that must be made contiguous first
+  Plan* functional;                                  // Write: the plan of the plain call
+  Backward* backward;
+  std::vector<int64_t> sizes;                        // Sized: for which `loop` is right
+  std::vector<PyObject*> held;                       // owned: objects whose addresses are in the key
+  std::vector<Layout*> layouts;                      // owned
+  std::vector<uint64_t> key;
+};
+inline void incref(Plan* p) { ++p->refs; }
+void plan_free(Plan*);
+inline void decref(Plan* p) { if (--p->refs == 0) plan_free(p); }
+
+class PlanHold {                                     // keeps a plan while a call runs on it
+ public:
+  explicit PlanHold(Plan* p) : plan(p) { incref(p); }
+  ~PlanHold() { decref(plan); }
+  PlanHold(const PlanHold&) = delete;
+  Plan* const plan;
+};
+
+// The plan of the encoded call; on a miss Python's make_plan decides. `hit` says which.
+Plan* plan_find(Call&, bool* hit);
+Plan* plan_find_write(Call&, Tensor* const* outs, int nouts, bool* hit);
+Plan* plan_find_view(Call&);
+Backward* plan_backward(Plan*, Call&, PyObject* const* outs, int nouts);   // null: not differentiable
+std::string plan_text(const Plan*);                  // kernel key, library routine, "program"
+
+// execute.cpp
+Ref plan_execute(Plan*, Call&);                      // a Tensor, a tuple, or what the program returns
+void plan_write(Plan*, Call&, Tensor* const* outs, int nouts);            // Write with a loop
+Number number_from(PyObject*, char how);
+PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names);
+
+extern PyMethodDef plan_functions[];
+void plan_init(PyObject* module);
+
+}  // namespace core

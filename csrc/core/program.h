@@ -1,0 +1,42 @@
+// Program: operator calls on registers, run natively.
+// Invariant: instructions only read registers that are inputs or written before; a register is freed after its last use.
+#pragma once
+#include "core.h"
+
+namespace core {
+
+struct Argument {
+  enum Kind : uint8_t { Register, Item, List, Constant } kind;
+  int index, item;                                    // register, element
+  PyObject* object;                                   // owned constant
+  std::vector<Argument> entries;                      // of a list
+};
+
+struct Instruction {
+  enum Callee : uint8_t { Operator, Kernel, Callable } how;
+  PyObject* callee;                                   // owned
+  std::vector<Argument> arguments;
+  std::vector<int> outs;                              // -1: dropped
+  std::vector<int> last;                              // registers to free afterwards
+};
+
+struct Program {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  int ninputs, nregisters;
+  bool single;                                        // one value instead of a tuple
+  bool transparent;                                   // parts record themselves on the tape
+  bool ranks;                                         // holds for every layout of the same dtypes and ranks
+  std::vector<Instruction>* instructions;
+  std::vector<Argument>* outputs;
+  PyObject *names, *given;                            // provenance; the instructions as given
+};
+extern PyTypeObject* ProgramType;
+
+// Takes over the references in `inputs` (each is freed after its last use); `outputs` gets new references.
+void program_run(Program*, PyObject** inputs, int n, std::vector<Ref>& outputs);
+Ref program_value(Program*, PyObject** inputs, int n);     // a value or a tuple
+
+void program_init(PyObject* module);
+
+}  // namespace core

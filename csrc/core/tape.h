@@ -1,0 +1,91 @@
+// The tape: nodes, edges, saved tensors, and the engine's entry.
+// Invariant: edges point to older nodes only, so the graph has no cycles of nodes; a node never owns a tensor that it
+// produced (outputs are saved as memory, not as objects), so graphs die by reference counts alone.
+#pragma once
+#include "core.h"
+#include "plan.h"
+#include "tensor.h"
+
+namespace core {
+
+struct Edge { Node* node; uint32_t output; };          // owned node, null: no gradient wanted
+
+// A tensor kept for the derivative: an operand (the object) or an output (its memory).
+struct Saved {
+  Tensor* operand;
+  Storage* storage;
+  Layout* layout;
+  Counter* counter;
+  int64_t offset, version;
+  int32_t output;                                      // of the node; -1: an operand
+};
+
+enum class NodeKind : uint8_t { Operator, Accumulate, Python, WriteView, ViewOf };
+
+struct HookEntry { uint32_t output; PyObject* hooks; };          // dict id -> callable, owned
+struct RetainEntry { uint32_t output; PyObject* weak; };         // weak reference to the tensor
+struct NodeExtra {
+  std::vector<HookEntry> hooks;
+  std::vector<RetainEntry> retained;
+  PyObject *post_hooks = nullptr, *pre_hooks = nullptr, *metadata = nullptr, *name = nullptr;
+  PyObject* callable = nullptr;                        // Python: backward(*grads)
+  PyObject* saved = nullptr;                           // Python: SavedTensors, freed with the graph
+  bool materialize = true;
+  Node* inner = nullptr;                               // WriteView: the node of the call that wrote
+  Layout *base = nullptr, *view = nullptr;             // WriteView, ViewOf: geometry; offset relative to the base's
+  int64_t offset = 0;
+};
+
+struct Task;                                           // of the engine
+
+struct Node {
+  PyObject_HEAD
+  NodeKind kind;
+  bool released, had_saved;
+  uint16_t nouts;
+  uint32_t nedges, nsaved, nparams;
+  Operator* op;
+  Backward* backward;                                  // counted
+  uint64_t sequence;
+  Tensor* variable;                                    // Accumulate: the leaf, owned
+  Edge* edges;
+  Saved* saved;
+  PyObject** params;                                   // owned
+  Layout** outs;                                       // layouts of the outputs, owned
+  NodeExtra* extra;
+  Task* tasks;                                         // running engines that know this node
+  PyObject* weakrefs;
+  Edge inline_edges[3];
+  Saved inline_saved[2];
+  PyObject* inline_params[2];
+  Layout* inline_outs[1];
+};
+extern PyTypeObject* NodeType;
+
+
+Node* current_grad_fn(Tensor*);                        // borrowed; regenerated for a view whose base was written
+Edge gradient_edge(Tensor*);                           // owned node
+void record_call(Call&, Plan*, Ref& result);           // the result's tensors get a node, where differentiable
+void record_write(Call&, Plan*, Tensor* out, const int64_t* versions);   // versions of the operands before
+void record_view(Call&, Tensor* view);                 // an affine view by its operator
+Node* node_new(NodeKind, int nedges, int nsaved, int nparams, int nouts);
+NodeExtra* node_extra(Node*);
+void node_release(Node*);                              // drops what was saved
+void attach(Tensor*, Node* borrowed, uint32_t output); // the tensor becomes that output
+void rebase(Tensor* written, Node* borrowed, uint32_t output);   // the same after an in-place write; handles views
+Own<Tensor> saved_unpack(Node*, const Saved&);         // checks the version
+std::string node_name(Node*);
+
+Ref tensor_hook(Tensor*, PyObject* callable);
+Ref tensor_post_hook(Tensor*, PyObject* callable);
+void tensor_retain_grad(Tensor*);
+
+// engine.cpp. Sequences of tensors; `gradients` may hold None. accumulate: into .grad of leaves (inputs None: of all);
+// otherwise the result is a tuple of gradients of `inputs`.
+Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create, PyObject* inputs, bool accumulate, bool allow_unused);
+
+extern PyMethodDef tape_functions[];
+extern int64_t live_nodes;
+void tape_init(PyObject* module);
+
+}  // namespace core
