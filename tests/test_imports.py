@@ -204,7 +204,9 @@ def run_python(code: str, *options: str) -> str:
 
 def test_import_loads_nothing_heavy():
     """`import rushlight` loads the native core; numpy and the rest come at first use."""
-    pytest.importorskip("rushlight._core", reason="the native core is not built")
+    pytest.importorskip(
+        "rushlight._core", reason="the native core is not built", exc_type=ImportError
+    )
     loaded = set(run_python("import rushlight, sys; print(*sys.modules)").split())
     heavy = {
         "numpy",
