@@ -114,7 +114,7 @@ def _(gs, dy, x, shape, mu, rstd):
     gh = gw * dy
     dim = tuple(range(-len(shape), 0))
     return ddy, through_statistics(gh * rstd, sum(-gh * rstd, dim, True), sum(gh * (x - mu), dim, True), x, shape, mu,
-                                   rstd), None, None, None
+                                   rstd), None, None
 
 
 @rows("pick(Tensor self, int dim, Tensor index) -> Tensor", layout=per_row(per_row=("index",)),

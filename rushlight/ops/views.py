@@ -106,6 +106,11 @@ def reshape(x, shape):
     return view(x if x.layout.view(shape) is not None else clone(x, memory_format="contiguous"), shape)
 
 
+@reshape.derivative
+def _(g, x):
+    return reshape(g, x.shape)
+
+
 @affine_view("expand(Tensor(a) self, SymInt[] size) -> Tensor(a)", view="expand",
              samples=(call(t(3, 1), (2, 3, 4)), call(t(3, 1), (-1, 4))))
 def expand(x, size):
