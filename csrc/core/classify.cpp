@@ -146,7 +146,7 @@ class Encoder {
       o = call_.values[i] = call_.keep(checked(PyTuple_Pack(1, o)));
     }
     Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
-    bool run_time = !p.structural && (call_.op->view != ViewKind::None || call_.op->sizes == i);
+    bool run_time = !p.structural && call_.op->sizes == i && variant_ != Variant::View;
     push(word(kCount, n));
     for (Py_ssize_t k = 0; k < n; k++) {
       PyObject* e = PySequence_Fast_GET_ITEM(o, k);

@@ -160,15 +160,15 @@ Ref write_call(Call& call, PyObject* out, bool inplace) {
 void assign(Tensor* dst, PyObject* value) {
   bool number = !is_tensor(value);
   bool on_tape = grad_mode() && (needs_grad(dst) || (!number && needs_grad(tensor_of(value))));
-  if ((on_tape || (mode & (kRecords | kDispatch))) && (slots[kCopy] || on_tape)) {
-    if (!slots[kCopy]) raise(PyExc_NotImplementedError, "[copy_] no operator is registered for assignments on the tape");
+  if (on_tape || (mode & (kRecords | kDispatch))) {
     Own<Tensor> scalar;
     if (number) {
       scalar = tensor_dense(dst->layout->dtype, 0, nullptr);
       fill_number(scalar.get(), value);
       value = scalar.py();
     }
-    operator_apply(slots[kCopy], py(dst), value);
+    if (slots[kCopy]) operator_apply(slots[kCopy], py(dst), value);
+    else checked(PyObject_CallMethod(py(dst), "copy_", "O", value));
     return;
   }
   check_writable(dst);

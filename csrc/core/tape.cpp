@@ -237,7 +237,6 @@ void saved_dealloc(PyObject* o) {
 // ---- the Python type
 
 PyObject* get_name(PyObject* o, void*) { return PyUnicode_FromString(node_name(node_of(o)).c_str()); }
-PyObject* call_name(PyObject* o, PyObject*) { return get_name(o, nullptr); }
 PyObject* get_next(PyObject* o, void*) {
   return guarded([&] {
     Node* n = node_of(o);
@@ -268,12 +267,12 @@ PyObject* node_repr(PyObject* o) { return PyUnicode_FromFormat("<%s at %p>", nod
 
 template <class F> void* fn(F f) { return reinterpret_cast<void*>(f); }
 PyMethodDef node_methods[] = {
-    {"name", call_name, METH_NOARGS, nullptr},
     {"register_hook", node_hook, METH_O, "hook(grad_inputs, grad_outputs) -> grad_inputs or None"},
     {"register_prehook", node_prehook, METH_O, "hook(grad_outputs) -> grad_outputs or None"},
     {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef node_getset[] = {
+    {"name", get_name, nullptr, "\"AddBackward0\"", nullptr},
     {"__name__", get_name, nullptr, nullptr, nullptr},
     {"next_functions", get_next, nullptr, "((node or None, output number), ...), one an operand", nullptr},
     {"metadata", get_metadata, nullptr, "a dict of yours", nullptr},
@@ -572,7 +571,7 @@ PyObject* python_node(PyObject*, PyObject* args, PyObject* kwargs) {
       n->edges[i] = gradient_edge(tensor_of(o));
       any = true;
     }
-    if (!any) return Py_NewRef(Py_None);
+    if (!any) return out.release();
     NodeExtra* e = node_extra(n.get());
     e->callable = Py_NewRef(callable);
     e->name = Py_NewRef(name);
@@ -594,7 +593,7 @@ PyObject* python_node(PyObject*, PyObject* args, PyObject* kwargs) {
       if (dirty) rebase(t, n.get(), i);
       else attach(t, n.get(), i);
     }
-    return n.release_object();
+    return out.release();
   });
 }
 
@@ -634,7 +633,7 @@ template <class F> PyCFunction function(F f) { return reinterpret_cast<PyCFuncti
 
 PyMethodDef tape_functions[] = {
     {"python_node", function(python_node), METH_VARARGS | METH_KEYWORDS,
-     "python_node(tensors, backward, outs, name, saved=None, materialize=True): a node whose derivative is backward(*grads)"},
+     "python_node(tensors, backward, outs, name, saved=None, materialize=True) -> outs, made by a node whose derivative is backward(*grads)"},
     {"grad", function(grad), METH_VARARGS | METH_KEYWORDS, "grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)"},
     {"backward", function(backward), METH_VARARGS | METH_KEYWORDS, "backward(tensors, grad_tensors, retain_graph, create_graph, inputs)"},
     {nullptr, nullptr, 0, nullptr},
