@@ -88,7 +88,9 @@ std::shared_ptr<Matmul> primitive(GemmPlan* plan, bool wide) {
 
 bool run_onednn(GemmPlan* plan, const void* x, const void* y, const void* bias, void* out, double alpha, double beta) {
   const Gemm& g = plan->gemm;
-  if (alpha == 1 && (bias ? beta == 1 : !g.has_bias)) {
+  // oneDNN reads a bias as if it were dense (it ignores the stride of a [1, n] one): only rows [n] and single numbers.
+  const bool plain_bias = g.bias[0] == 0 && g.bias[1] == 0 && g.bias[2] <= 1;
+  if (alpha == 1 && (bias ? beta == 1 && plain_bias : !g.has_bias)) {
     const std::shared_ptr<Matmul> p = primitive(plan, false);
     if (p) return onednn_run(p.get(), x, y, bias, out);
   }

@@ -66,7 +66,7 @@ struct LoopPlan {
   int split;                   // axis to split over threads (axes + e: excess loop e), -1: none
   int64_t pieces;              // at most so many pieces
   bool release;                // predicted above 20 microseconds: the caller should release the GIL
-  bool zero_out;               // the kernel adds into its outputs: loop_run zeroes them first
+  bool zero_out;               // the kernel adds into its outputs: the caller zeroes them first
   int tile[2];                 // two axes to run in square tiles (transposed copies), -1: none
   int count;                   // length of n
   int excess;                  // loops beyond the kernel's, around it: their numbers follow n, laid out as n is, no base

@@ -3,7 +3,6 @@
 // row loops keep the order of dims, so that folds and indices do not depend on strides.
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 
 #include "error.h"
@@ -265,45 +264,6 @@ void run_share(void* context, int64_t begin, int64_t end) {
   }
 }
 
-void zero(char* p, int64_t itemsize, int count, const int64_t (*loops)[2]) {
-  if (count == 0) {
-    std::memset(p, 0, static_cast<size_t>(itemsize));
-  } else if (count == 1 && loops[0][1] == 1) {
-    std::memset(p, 0, static_cast<size_t>(itemsize * loops[0][0]));
-  } else {
-    for (int64_t i = 0; i < loops[0][0]; ++i)
-      zero(p + i * loops[0][1] * itemsize, itemsize, count - 1, loops + 1);
-  }
-}
-
-// Zeroes all that the plan's loops reach of an output.
-void zero_output(const LoopPlan* plan, int b, void* p) {
-  int64_t loops[kMaxDims + 8][2];
-  int count = 0;
-  const auto add = [&](const int64_t* from, int stride) {
-    if (from[stride * (1 + b)] == 0) return;
-    loops[count][0] = from[0];
-    loops[count++][1] = from[stride * (1 + b)];
-  };
-  for (int e = 0; e < plan->excess; ++e) add(plan->n + plan->count + e, plan->excess);
-  for (int a = 0; a < plan->axes; ++a) add(plan->n + a, plan->axes);
-  // Longest stride first, joined where they run on.
-  for (int i = 1; i < count; ++i)
-    for (int j = i; j > 0 && loops[j - 1][1] < loops[j][1]; --j)
-      for (int k = 0; k < 2; ++k) std::swap(loops[j - 1][k], loops[j][k]);
-  int kept = 0;
-  for (int i = 0; i < count; ++i) {
-    if (kept && loops[kept - 1][1] == loops[i][0] * loops[i][1]) {
-      loops[kept - 1][0] *= loops[i][0];
-      loops[kept - 1][1] = loops[i][1];
-    } else {
-      for (int k = 0; k < 2; ++k) loops[kept][k] = loops[i][k];
-      ++kept;
-    }
-  }
-  zero(static_cast<char*>(p), plan->itemsize[b], kept, loops);
-}
-
 }  // namespace
 
 LoopPlan* loop_plan(const char* op, const Recipe& recipe, Layout* const* inputs, Layout* const* given,
@@ -323,8 +283,6 @@ LoopPlan* loop_plan(const char* op, const Recipe& recipe, Layout* const* inputs,
 
 int64_t loop_run(const LoopPlan* plan, void* const* pointers, const Number* numbers) {
   if (plan->empty) return 0;
-  if (plan->zero_out)
-    for (int b = plan->kernel->inputs; b < plan->nbuf; ++b) zero_output(plan, b, pointers[b]);
   const int threads = plan->split < 0 ? 1 : thread_limit();
   if (threads == 1 && plan->excess == 0 && plan->tile[0] < 0)
     return plan->kernel->fn(pointers, plan->n, numbers);

@@ -23,14 +23,27 @@ constexpr int kClasses = kSmallClasses + 14 * 8;  // up to 2^34; fits int8
 constexpr int kUncached = -2;                     // ours, but too large to keep
 constexpr int64_t kHuge = int64_t{2} << 20;
 
+// What the machine has, or what its container may use.
+int64_t memory_of_machine() {
+  const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  int64_t bytes = pages > 0 && page > 0 ? pages * page : int64_t{1} << 33;
+  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    if (FILE* f = std::fopen(file, "r")) {
+      long long most;
+      if (std::fscanf(f, "%lld", &most) == 1 && most > 0 && most < bytes) bytes = most;   // "max": none
+      std::fclose(f);
+    }
+  }
+  return bytes;
+}
+
 struct Cache {
   Storage* free[kClasses] = {};
   AllocatorStats stats = {};
   int64_t keep;              // cached blocks are given back when we would hold more than this
 
   Cache() {
-    const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    keep = pages > 0 && page > 0 ? pages / 2 * page : int64_t{1} << 32;
+    keep = memory_of_machine() / 2;
     if (const char* text = std::getenv("RUSHLIGHT_CPU_MEMORY_LIMIT")) {
       char* end;
       const double number = std::strtod(text, &end);
