@@ -12,7 +12,7 @@ struct Storage {
   void* data;
   int64_t nbytes;              // usable bytes
   Device device;
-  int8_t size_class;           // -1: not from the cache
+  int8_t size_class;           // -1: not ours; -2: ours, too large to be kept
   void (*deleter)(void* context);   // external memory (numpy, DLPack, mmap): called once at the end
   void* context;
   Storage* next;               // free list

@@ -200,6 +200,29 @@ static void test_views() {
 
 // ---- threads
 
+// A kernel library as the build makes it, for the lowest instruction set only: found by falling back.
+static void test_kernels() {
+  throws(ErrorKind::Runtime, "no kernel library for this processor", [] { kernels_load("/nonexistent"); });
+  CHECK(kernel_find("add") == nullptr && kernel_count() == 0);
+  char folder[] = "/tmp/test_rt_XXXXXX";
+  CHECK(mkdtemp(folder));
+  const std::string base = std::string(folder) + "/libkernels_v2", command = "c++ -shared -fPIC -x c++ -o " + base + ".so " + base + ".cpp";
+  FILE* f = std::fopen((base + ".cpp").c_str(), "w");
+  std::fputs("struct E { const char* key; void* fn; int n[7]; const char* origin; };\n"
+             "extern \"C\" const E rushlight_kernels[] = {{\"a\", 0, {3, 0, 1, 1, 0, 0, 7}, \"x:1\"}, {\"b\", 0, {2, 2, 2, 1, 0, 1, 9}, \"y:2\"}};\n"
+             "extern \"C\" const long rushlight_kernel_count = 2;\n", f);
+  std::fclose(f);
+  if (std::system(command.c_str()) == 0) {
+    kernels_load(folder);
+    CHECK(kernel_count() == 2 && kernel_find("a") == kernel_at(0) && kernel_find("b")->cost == 9 && kernel_find("b")->serial == 1);
+    CHECK(!std::strcmp(kernel_at(1)->origin, "y:2") && !kernel_find("c"));
+    throws(ErrorKind::Index, "kernel 2 of 2", [] { kernel_at(2); });
+  }
+  for (const char* end : {".cpp", ".so"}) unlink((base + end).c_str());
+  rmdir(folder);
+  std::puts("kernels ok");
+}
+
 static void test_threads() {
   throws(ErrorKind::Value, "[set_num_threads]", [] { set_num_threads(0); });
   set_num_threads(3);
@@ -228,8 +251,6 @@ static void test_threads() {
   setenv("RUSHLIGHT_ISA", "avx9", 1);
   throws(ErrorKind::Value, "RUSHLIGHT_ISA is v2, v3 or v4, got \"avx9\"", [] { cpu_isa(); });
   unsetenv("RUSHLIGHT_ISA");
-  throws(ErrorKind::Runtime, "no kernel library for this processor", [] { kernels_load("/nonexistent"); });
-  CHECK(kernel_find("add") == nullptr && kernel_count() == 0);
   std::puts("threads ok");
 }
 
@@ -243,6 +264,7 @@ int main(int argc, char** argv) {
   test_allocator();
   test_views();
   test_loops();
+  test_kernels();
   test_threads();
   test_gemm();
 }

@@ -18,7 +18,7 @@ namespace rl {
 namespace {
 
 bool forked = false;
-int threads = 0;
+int threads = omp_get_max_threads();   // OMP_NUM_THREADS, else the processors of the affinity mask
 
 void in_child() {
   forked = true;
@@ -49,14 +49,7 @@ int detect_level() {
 
 }  // namespace
 
-int num_threads() {
-  if (forked) return 1;
-  if (threads == 0) {
-    threads = omp_get_max_threads();      // OMP_NUM_THREADS, else the processors of the affinity mask
-    if (threads < 1) threads = 1;
-  }
-  return threads;
-}
+int num_threads() { return forked ? 1 : threads; }
 
 void set_num_threads(int n) {
   if (n < 1) fail(ErrorKind::Value, "[set_num_threads] expected a positive number, got %d", n);

@@ -114,6 +114,15 @@ static void time_loops() {
   const double intern = best([&] { for (int i = 0; i < 1000; ++i) decref(layout_dense(DType::Float32, Device::CPU, 3, shape)); });
   std::printf("layout_dense, present: %.1f ns\n", intern);
   decref(l);
+  const int64_t square[] = {64, 64};
+  Layout* in = layout_dense(DType::Float32, Device::CPU, 2, square);
+  const double plan = best([&] {
+    Layout* out;
+    std::free(loop_plan("copy", r, &in, nullptr, nullptr, 0, &out));
+    decref(out);
+  });
+  std::printf("loop_plan: %.2f us\n", plan);
+  decref(in);
   const double fork_join = best([&] { parallel_for(2, 1, [](void*, int64_t, int64_t) {}, nullptr); });
   std::printf("parallel region, empty: %.2f us\n", fork_join);
 }
