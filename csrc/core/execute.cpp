@@ -200,7 +200,18 @@ Ref plan_execute(Plan* p, Call& call) {
   switch (p->kind) {
     case PlanKind::Leaf: {
       Numbers numbers(p->recipe, call.values);
-      return run_leaf(call.op->text, p->recipe->recipe, p->loop, p->outs, call.tensors.data(), numbers.values);
+      if (p->copies.empty()) return run_leaf(call.op->text, p->recipe->recipe, p->loop, p->outs, call.tensors.data(), numbers.values);
+      Own<Tensor> copies[8];
+      Tensor* operands[8];
+      for (int i = 0; i < call.tensors.size(); i++) {
+        operands[i] = call.tensors[i];
+        if (operands[i]->layout == p->copies[i]) continue;
+        rl::incref(p->copies[i]);
+        copies[i] = tensor_empty(p->copies[i]);
+        copy_into(copies[i].get(), operands[i]);
+        operands[i] = copies[i].get();
+      }
+      return run_leaf(call.op->text, p->recipe->recipe, p->loop, p->outs, operands, numbers.values);
     }
     case PlanKind::Sized: return run_sized(p, call);
     case PlanKind::Gemm: return run_gemm(p, call);

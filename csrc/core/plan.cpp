@@ -151,14 +151,49 @@ Ref made_by_python(Call& call) {
   return made;
 }
 
+// Operands whose dims do not fold into the kernel's loops: all brought to the full shape, row dims innermost.
+void copy_targets(Plan* p, const Call& call) {
+  const rl::Recipe& r = p->recipe->recipe;
+  int64_t shape[rl::kMaxDims];
+  int ndim = 0;
+  bool folds = r.rule == rl::Rule::Broadcast || r.rule == rl::Rule::Rows;
+  for (int i = 0; i < r.ninputs; i++)
+    if (r.in[i] == rl::Operand::Full) ndim = std::max<int>(ndim, call.tensors[i]->layout->ndim);
+  std::fill(shape, shape + ndim, 1);
+  for (int i = 0; i < r.ninputs; i++) {
+    const Layout* l = call.tensors[i]->layout;
+    if (r.in[i] == rl::Operand::Full)
+      for (int d = 0; d < l->ndim; d++)
+        if (l->dims[d] != 1) shape[ndim - l->ndim + d] = l->dims[d];
+  }
+  int64_t strides[rl::kMaxDims], step = 1;
+  for (int rows = 1; rows >= 0; rows--)
+    for (int d = ndim - 1; d >= 0; d--) {
+      if (static_cast<int>(r.rule == rl::Rule::Rows && (r.rows >> d & 1)) != rows) continue;
+      strides[d] = step;
+      step *= shape[d];
+    }
+  for (int i = 0; i < r.ninputs; i++) {
+    const Layout* l = call.tensors[i]->layout;
+    p->copies.push_back(folds && r.in[i] == rl::Operand::Full ? rl::layout_intern(l->dtype, l->device, ndim, shape, strides)
+                                                             : rl::layout_dense(l->dtype, l->device, l->ndim, l->dims));
+  }
+}
+
 void build_leaf(Plan* p, const Call& call) {
   const rl::Recipe& r = p->recipe->recipe;
   if (r.ninputs != call.tensors.size())
     raise(PyExc_RuntimeError, "[%s] the recipe for %s takes %d tensors, the call has %d", call.op->text, r.kernel->key, r.ninputs, call.tensors.size());
   Layout* inputs[8];
   for (int i = 0; i < r.ninputs; i++) inputs[i] = call.tensors[i]->layout;
-  p->loop = rl::loop_plan(call.op->text, r, inputs, nullptr, nullptr, 0, p->outs);
   p->nouts = r.noutputs;
+  try {
+    p->loop = rl::loop_plan(call.op->text, r, inputs, nullptr, nullptr, 0, p->outs);
+  } catch (const rl::Error& e) {
+    if (e.kind != ErrorKind::NotImplemented) throw;
+    copy_targets(p, call);
+    p->loop = rl::loop_plan(call.op->text, r, p->copies.data(), nullptr, nullptr, 0, p->outs);
+  }
 }
 
 // out[.., m, n] and the plan of the library; operands whose strides it does not take are copied first.
@@ -295,7 +330,7 @@ Plan* plan_find_write(Call& call, Tensor* const* outs, int nouts, bool* hit) {
       p->layouts.push_back(outs[i]->layout);
     }
     Plan* f = functional.plan;
-    bool direct = f->kind == PlanKind::Leaf && f->nouts == nouts;
+    bool direct = f->kind == PlanKind::Leaf && f->nouts == nouts && f->copies.empty();
     for (int i = 0; direct && i < nouts; i++) {
       const Layout *a = f->outs[i], *b = outs[i]->layout;
       direct = a->dtype == b->dtype && a->ndim == b->ndim && !std::memcmp(a->dims, b->dims, sizeof(int64_t) * a->ndim);
@@ -305,7 +340,11 @@ Plan* plan_find_write(Call& call, Tensor* const* outs, int nouts, bool* hit) {
       for (int i = 0; i < call.tensors.size(); i++) inputs[i] = call.tensors[i]->layout;
       for (int i = 0; i < nouts; i++) given[i] = outs[i]->layout;
       p->recipe = reinterpret_cast<RecipeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(f->recipe)));
-      p->loop = rl::loop_plan(call.op->text, f->recipe->recipe, inputs, given, nullptr, 0, p->outs);
+      try {
+        p->loop = rl::loop_plan(call.op->text, f->recipe->recipe, inputs, given, nullptr, 0, p->outs);
+      } catch (const rl::Error& e) {                   // no loops for these strides: by a temporary
+        if (e.kind != ErrorKind::NotImplemented) throw;
+      }
     }
   } catch (...) {
     decref(p);
@@ -369,6 +408,7 @@ void plan_free(Plan* p) {
   for (Layout* l : p->outs)
     if (l) rl::decref(l);
   for (Layout* l : p->layouts) rl::decref(l);
+  for (Layout* l : p->copies) rl::decref(l);
   std::free(p->loop);
   if (p->gemm) rl::gemm_free(p->gemm);
   if (p->functional) decref(p->functional);

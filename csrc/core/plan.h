@@ -58,6 +58,7 @@ struct Plan {
   rl::GemmPlan* gemm;
   GemmRecipeObject* gemm_recipe;                     // owned
   bool gemm_copies[3];                               // operands that must be made contiguous first
+  std::vector<Layout*> copies;                       // Leaf whose operands no loop takes: into which layouts they go first; owned
   Plan* functional;                                  // Write: the plan of the plain call
   Backward* backward;
   std::vector<int64_t> sizes;                        // Sized: for which `loop` is right

@@ -60,9 +60,10 @@ class Reader {
     in.how = type == OperatorType ? Instruction::Operator : type == RecipeType || type == FusedKernelType ? Instruction::Kernel : Instruction::Callable;
     Ref list = checked(PySequence_Tuple(arguments));
     Py_ssize_t n = PyTuple_GET_SIZE(list.py());
-    if (in.how == Instruction::Operator && n != reinterpret_cast<struct Operator*>(resolved.py())->nparams)
-      raise(PyExc_ValueError, "[Program] instruction %d gives %s %zd of %d arguments", now_, reinterpret_cast<struct Operator*>(resolved.py())->text,
-            n, reinterpret_cast<struct Operator*>(resolved.py())->nparams);
+    if (in.how == Instruction::Operator) {
+      const auto* op = reinterpret_cast<struct Operator*>(resolved.py());
+      if (n > op->nparams) raise(PyExc_ValueError, "[Program] instruction %d gives %s %zd of %d arguments", now_, op->text, n, op->nparams);
+    }
     in.arguments.resize(n);
     for (Py_ssize_t i = 0; i < n; i++) argument(in.arguments[i], PyTuple_GET_ITEM(list.py(), i));
     if (PyLong_Check(outs)) in.outs.push_back(number(outs));
