@@ -590,10 +590,10 @@ RL_INT_UNSIGNED(u64, rl_u64, rl_u64, 64)
 // hardware's conversions do.
 
 RL_FN float rl_f16_to_f32(rl_u16 h) {
-    // Shifted into place the exponent is 112 short: multiplying by 2^112 mends it, for denormals
-    // too.
+    // A denormal is its fraction's integer times 2^-24; by way of float32 denormals it would be slow.
     rl_u32 a = (rl_u32)(h & 0x7fff) << 13;
-    rl_u32 b = rl_bits_f32(rl_make_f32(a) * 5.192296858534828e33f);
+    rl_u32 small = rl_bits_f32((float)(rl_i32)(h & 0x3ff) * 5.9604644775390625e-8f);
+    rl_u32 b = a < 0x00800000u ? small : a + 0x38000000u;
     b = a >= 0x0f800000u ? a + 0x70000000u : b;
     b = a > 0x0f800000u ? b | 0x00400000u : b;
     return rl_make_f32(b | (rl_u32)(h & 0x8000) << 16);
@@ -617,7 +617,8 @@ RL_FN rl_u16 rl_f32_to_bf16(float x) {
 
 // ---- casts to integers --------------------------------------------------------------------------
 // What PyTorch gives on x86-64: truncation where it fits; otherwise the processor's least integer.
-// Widths below 32 take the low bits of the 32-bit result, unsigned 32 those of the 64-bit one.
+// Widths below 32 take the low bits of the 32-bit result; unsigned 32, and unsigned 8 of a double,
+// those of the 64-bit one.
 
 #define RL_CASTS(F, T, X)                                                                          \
     RL_FN rl_i32 rl_##F##_to_i32(T x) {                                                            \
@@ -639,10 +640,11 @@ RL_FN rl_u16 rl_f32_to_bf16(float x) {
     RL_FN rl_i8 rl_##F##_to_i8(T x) { return (rl_i8)rl_##F##_to_i32(x); }                          \
     RL_FN rl_u32 rl_##F##_to_u32(T x) { return (rl_u32)rl_##F##_to_i64(x); }                       \
     RL_FN rl_u16 rl_##F##_to_u16(T x) { return (rl_u16)rl_##F##_to_i32(x); }                       \
-    RL_FN rl_u8 rl_##F##_to_u8(T x) { return (rl_u8)rl_##F##_to_i32(x); }                          \
     RL_FN bool rl_##F##_to_bool(T x) { return x != (T)0; }
 RL_CASTS(f32, float, f)
 RL_CASTS(f64, double, )
+RL_FN rl_u8 rl_f32_to_u8(float x) { return (rl_u8)rl_f32_to_i32(x); }
+RL_FN rl_u8 rl_f64_to_u8(double x) { return (rl_u8)rl_f64_to_i64(x); }
 
 // ---- random numbers -----------------------------------------------------------------------------
 // Philox4x32-10 (Salmon et al., 2011). The key is the seed, the counter (counter low, counter high,
