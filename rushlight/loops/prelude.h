@@ -590,7 +590,7 @@ RL_INT_UNSIGNED(u64, rl_u64, rl_u64, 64)
 // hardware's conversions do.
 
 RL_FN float rl_f16_to_f32(rl_u16 h) {
-    // A denormal is its fraction's integer times 2^-24; by way of float32 denormals it would be slow.
+    // A denormal is its fraction's integer times 2^-24; float32 denormals would be slow.
     rl_u32 a = (rl_u32)(h & 0x7fff) << 13;
     rl_u32 small = rl_bits_f32((float)(rl_i32)(h & 0x3ff) * 5.9604644775390625e-8f);
     rl_u32 b = a < 0x00800000u ? small : a + 0x38000000u;
