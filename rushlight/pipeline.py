@@ -65,7 +65,7 @@ class Explanation:
         table shows."""
         from rushlight.report import terminal
 
-        terminal.console().print(terminal.report(self.observed, command, rows))
+        terminal.console().print(terminal.report(self.observed, command, rows), crop=False)
 
     def kernel(self, key: str) -> Any:
         """One kernel, to print with rich: its declaration, its loops, and the C++ generated from

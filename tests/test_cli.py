@@ -271,7 +271,7 @@ def test_a_real_script(built, tmp_path):
     rows = {row["operator"]: row for row in data["operators"]}
     assert rows["linear"]["calls"] == 3 and rows["add"]["calls"] >= 1
     assert data["libraries"], "a matrix product runs in a library"
-    assert any(row["where"].endswith("model.py:5") for row in data["lines"])
+    assert any(row["where"].endswith("model.py:5 in <module>") for row in data["lines"])
     key = next(row["key"] for row in data["kernels"] if row["operators"] == ["add"])
     source = rushlight_command("explain", str(file), "--kernel", key)
     assert source.returncode == 0, source.stderr

@@ -117,7 +117,7 @@ class Observed:
 
 def observe(run: Run, operator: str | None = None) -> Observed:
     """The observed path of a run. `operator` names the one whose way down is shown; by default the
-    costliest."""
+    costliest, or the call that was refused when the program stopped."""
     documented = path.load()
     stages, steps = documented.select(run.mode, run.device)
     on_path = {stage.id for stage in stages}
@@ -145,7 +145,7 @@ def observe(run: Run, operator: str | None = None) -> Observed:
         table.ran(calls, "library", run.kernels),
         table.lines(calls),
         _refusals(run.records),
-        way_down(calls, run.device, operator),
+        way_down(calls, run.device, operator, bool(run.error)),
     )
 
 
@@ -243,7 +243,7 @@ def _aten(run: Run, stage: str) -> _Told:
 def _aten_finer(run: Run) -> list[Finer]:
     calls = run.calls
     mixed = [c for c in calls if len({x.dtype for x in (*c.inputs, *c.outputs)}) > 1]
-    routes = Counter(call.route for call in calls)
+    routes = Counter(call.route for call in calls if not call.failed)
     wrote = [c.outputs for c in calls if c.route in ("kernel", "library")]
     allocated = sum(map(len, wrote))
     hits, misses = table.plan_counts(calls)
@@ -286,6 +286,9 @@ def _kernels(run: Run, stage: str) -> _Told:
             continue
         calls, spent = sum(row.calls for row in rows), sum(row.ns for row in rows)
         sentence = f"{count(calls, 'call')} of {count(len(rows), word)} took {ns(spent)}"
+        cold = spent - sum(row.warm_ns for row in rows)
+        if cold > spent / 10:
+            sentence += f" ({ns(cold)} of it in calls that first made their plan)"
         parts.append(sentence)
         finer.append(_finer(route, calls, spent, f"{sentence}; most in {rows[0].key}"))
         total, done = total + spent, done + calls

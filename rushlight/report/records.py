@@ -72,7 +72,7 @@ class Call(NamedTuple):
     depth: int
     operator: str
     kind: str
-    hit: bool | None  # its plan was found; None for a view, which needs none
+    hit: bool | None  # its plan was found; None where it needed none or was refused
     start: int
     end: int
     inputs: tuple[Layout, ...]
@@ -169,7 +169,7 @@ def _read_call(index: int, record: Any) -> Call:
         int(depth or 0),
         str(operator),
         kind,
-        None if hit is None or kind == "view" else bool(hit),
+        None if hit is None or kind == "view" or not (outputs or ran) else bool(hit),
         int(start or 0),
         int(end or 0),
         read_layouts(inputs),

@@ -46,6 +46,9 @@ class KernelRow:
     calls: int
     ns: int
     moved_bytes: int  # operands and results
+    warm_calls: int  # those that found their plan, so that their time is not that of making one
+    warm_ns: int
+    warm_bytes: int
     operators: list[str]
     facts: dict[str, Any]  # origin, loops, ... where known
 
@@ -128,10 +131,17 @@ def ran(calls: Calls, route: str, facts: Mapping[str, Mapping[str, Any]]) -> lis
             continue
         row = rows.get(call.ran)
         if row is None:
-            row = rows[call.ran] = KernelRow(call.ran, 0, 0, 0, [], dict(facts.get(call.ran, {})))
+            row = rows[call.ran] = KernelRow(
+                call.ran, 0, 0, 0, 0, 0, 0, [], dict(facts.get(call.ran, {}))
+            )
         row.calls += 1
         row.ns += calls.own[call.id]
-        row.moved_bytes += nbytes(call.inputs) + nbytes(call.outputs)
+        moved = nbytes(call.inputs) + nbytes(call.outputs)
+        row.moved_bytes += moved
+        if call.hit:
+            row.warm_calls += 1
+            row.warm_ns += calls.own[call.id]
+            row.warm_bytes += moved
         if call.operator not in row.operators:
             row.operators.append(call.operator)
     return sorted(rows.values(), key=lambda r: (-r.ns, r.key))

@@ -90,7 +90,7 @@ def _section(title: str) -> Padding:
 
 
 def _hint(what: str, command: str) -> Text:
-    return Text.assemble((f"{what}: ", "dim"), command)
+    return Text.assemble((f"{what}: ", "dim"), command, no_wrap=True, overflow="ignore")
 
 
 # ---- the path
@@ -163,7 +163,7 @@ def _operators(observed: Observed, rows: int) -> RenderableType:
             Text(row.operator), f"{row.calls:,}", ns(row.total_ns), ns(row.self_ns),
             f"{row.hits:,}", f"{row.misses:,}", Text(_became(row.ran, row.routes)),
         )  # fmt: skip
-    return _cut(table, len(observed.operators), rows, "operator")
+    return _cut(table, len(observed.operators), rows, "more operator")
 
 
 def _became(ran: Mapping[str, int], routes: Mapping[str, int]) -> str:
@@ -181,7 +181,7 @@ _ROUTES = {"program": "other operators", "view": "a view", "none": ""}
 def _cut(table: Table, total: int, rows: int, word: str) -> RenderableType:
     if total <= rows:
         return table
-    return Group(table, Text(f"and {count(total - rows, word)} more", "dim"))
+    return Group(table, Text(f"and {count(total - rows, word)}", "dim"))
 
 
 def _dispatch(observed: Observed, rows: int) -> list[RenderableType]:
@@ -237,10 +237,11 @@ def _ran(observed: Observed, rows: int) -> RenderableType:
     both = sorted([*observed.kernels, *observed.libraries], key=lambda row: -row.ns)
     for row in both[:rows]:
         table.add_row(
-            Text(row.key), f"{row.calls:,}", ns(row.ns), ns(row.ns / row.calls),
-            rate(row.moved_bytes, row.ns, "B"), Text(_origin(row)),
+            Text(row.key), f"{row.calls:,}", ns(row.ns),
+            ns(row.warm_ns / row.warm_calls if row.warm_calls else row.ns / row.calls),
+            rate(row.warm_bytes, row.warm_ns, "B"), Text(_origin(row)),
         )  # fmt: skip
-    return _cut(table, len(both), rows, "name")
+    return _cut(table, len(both), rows, "other")
 
 
 def _origin(row: KernelRow) -> str:
@@ -252,7 +253,7 @@ def _lines(observed: Observed, rows: int) -> RenderableType:
     for row in observed.lines[:rows]:
         names = ", ".join(row.operators[:6]) + (", ..." if len(row.operators) > 6 else "")
         table.add_row(Text(short_path(row.where)), f"{row.calls:,}", ns(row.ns), Text(names))
-    return _cut(table, len(observed.lines), rows, "line")
+    return _cut(table, len(observed.lines), rows, "more line")
 
 
 def _refusals(observed: Observed, rows: int) -> RenderableType:
@@ -333,5 +334,5 @@ def to_text(make: Callable[[], RenderableType], width: int = 100) -> str:
     import io
 
     file = io.StringIO()
-    console(file, width).print(make())
+    console(file, width).print(make(), crop=False)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"

@@ -34,12 +34,17 @@ class WayDown:
     parts: list[WayDown]  # of a composition: the calls it made, one of each operator
 
 
-def way_down(calls: Calls, device: str, operator: str | None = None) -> WayDown | None:
-    """None when there are no calls; KeyError for an operator that was not called."""
+def way_down(
+    calls: Calls, device: str, operator: str | None = None, stopped: bool = False
+) -> WayDown | None:
+    """None when there are no calls; KeyError for an operator that was not called. With `stopped`,
+    the last call if it was refused."""
     if not calls:
         if operator is not None:
             raise KeyError(operator)
         return None
+    if operator is None and stopped and calls[-1].failed:
+        return _descend(calls[-1], 1, calls, device)
     if operator is None:
         operator = table.operators(calls)[0].operator
     same = [call for call in calls if call.operator == operator]

@@ -37,6 +37,7 @@ def _three(value: float) -> str:
 def short_path(where: str) -> str:
     """Relative to the working folder where the file lies in it, else the last two parts of its
     path."""
+    where = where.removesuffix(" in <module>")
     here = os.getcwd() + os.sep
     if where.startswith(here):
         return where[len(here) :]

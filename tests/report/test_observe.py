@@ -60,7 +60,27 @@ def test_a_run_that_raised():
         "",
         "a.py:3",
     )
-    seen = observe(Run("a.py", read_calls([failed]), error="RuntimeError: [mm] ..."))
+    before = (
+        1,
+        None,
+        0,
+        "add",
+        "scalar",
+        False,
+        0,
+        90,
+        ("f32[2]",),
+        ("f32[2]",),
+        "add.float32.T",
+        "",
+    )
+    calls = read_calls([before, failed])
+    seen = observe(Run("a.py", calls, error="RuntimeError: [mm] ..."))
+    assert (seen.operators[1].misses, seen.operators[1].hits) == (0, 0)
+    assert [f.sentence for f in stage(seen, "aten").finer if f.id == "dispatch"] == [
+        "1 kernel call"
+    ]
+    assert "1 refused" in stage(seen, "aten").finer[0].sentence
     assert "RuntimeError: [mm] ..." in stage(seen, "python_code").sentence
     assert seen.way_down.stages[-1].sentence == "mm(f32[2, 3], f32[4, 5]) was refused"
 

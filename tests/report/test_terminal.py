@@ -41,7 +41,7 @@ def test_a_long_table_says_what_it_left_out():
         for i in range(40)
     ]
     shown = text(terminal.report(observe(Run("a.py", read_calls(records))), rows=5))
-    assert "and 35 operators more" in shown and "and 35 lines more" in shown
+    assert "and 35 more operators" in shown and "and 35 more lines" in shown
 
 
 def test_a_run_without_operators_is_a_short_report():
