@@ -54,6 +54,8 @@ IDS: dict[str, Id] = {i.id: i for i in (
     Id("fusion.dependency", "fusion",
         "Fusing would read a value before all of it is written, or make a cycle."),
     Id("fusion.reduction", "fusion", "One loop needs a reduction that the other has not finished."),
+    Id("fusion.layout", "fusion",
+        "A result of the fused loop would lie in memory in another order than declared."),
     Id("fusion.library", "fusion", "One side is a library call, which has no loop to fuse with."),
     Id("fusion.size", "fusion",
         "The fused kernel would take more operands or temporaries than a kernel may."),

@@ -51,9 +51,11 @@ def report(observed: Observed, command: str = "", rows: int = ROWS) -> Renderabl
             parts.append(_hint("the C++ of a kernel", f"{command} --kernel {key}"))
     if observed.way_down is not None:
         parts += [_section("One operator on the way down"), way_down(observed.way_down)]
-        if command and len(observed.operators) > 1:
-            name = observed.operators[1].operator
-            parts.append(_hint("another operator", f"{command} --op {name}"))
+        others = [
+            r.operator for r in observed.operators if r.operator != observed.way_down.operator
+        ]
+        if command and others:
+            parts.append(_hint("another operator", f"{command} --op {others[0]}"))
     if observed.lines:
         parts += [_section("Your lines, by time"), _lines(observed, rows)]
     if observed.refusals:
