@@ -513,8 +513,8 @@ RL_FN double rl_erfc_f64(double x) {
 }
 
 // Up to 8.5 the recurrence leads to [1.25, 2.5], where (x - 2) p(x - 2) keeps the root at 2, and
-// the logarithm of x the root at 1. Above, Stirling. Below 0 the reflection, whose roots between the
-// poles have only absolute accuracy.
+// the logarithm of x the root at 1. Above, Stirling. Below 0 the reflection, whose roots between
+// the poles have only absolute accuracy.
 RL_FN double rl_lgamma_f64(double x) {
     double a = __builtin_fabs(x), z = a > 8.5 ? 2.0 : a, product = 1.0;
     bool less = z < 1.25, least = z < 0.25;
