@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rushlight import trace
@@ -140,22 +140,26 @@ def _drain() -> None:
         _log_calls(batch)
 
 
-def log_operators() -> None:
-    """RUSHLIGHT_LOGS=ops: records this thread's operator calls, and logs them when the process ends
-    or a recording begins or ends. Called once the native core is loaded, when that log is asked
-    for."""
+def start_logs() -> None:
+    """What RUSHLIGHT_LOGS and RUSHLIGHT_COMPILE_DEBUG ask of eager mode: this thread's operator
+    calls are recorded, and logged when the process ends or a recording begins or ends. Called once
+    the native core is loaded, where one of these settings is there."""
     import atexit
 
-    from rushlight import _core  # type: ignore[attr-defined]
+    from rushlight import _core, config  # type: ignore[attr-defined]
 
     global _logging
-    _logging = True
-    _core.record(True)
-    atexit.register(_drain)
+    trace.start_outputs()
+    wanted = {"ops", "plans", "kernels", "libraries", "all"}
+    if config.flags.compile_debug or wanted & set(config.flags.logs.replace(" ", "").split(",")):
+        _logging = True
+        _core.record(True)
+        atexit.register(_drain)
 
 
 def _log_calls(batch: list[Any]) -> None:
-    """One trace record a call, indented as they nest."""
+    """Trace records from native ones: each call, indented as it nests; each plan that was made;
+    each kernel and library routine once."""
     from rushlight.report.records import read_calls
     from rushlight.report.words import ns
 
@@ -168,10 +172,28 @@ def _log_calls(batch: list[Any]) -> None:
         }
         given = {name: value for name, value in facts.items() if value}
         inputs, outputs = (", ".join(map(str, side)) for side in (call.inputs, call.outputs))
-        name = "  " * call.depth + f"{call.operator}({inputs}) -> {outputs}"
-        trace.emit("dispatch", name, **given)
+        name = f"{call.operator}({inputs}) -> {outputs}"
+        trace.emit("dispatch", "  " * call.depth + name, **given)
+        if call.hit is False:
+            trace.emit("plan", name, f"made: {call.ran}")
+        if call.route in ("kernel", "library") and call.ran not in _logged:
+            _logged.add(call.ran)
+            _log_ran(call.route, call.ran, call.operator)
 
 
+def _log_ran(route: str, key: str, operator: str) -> None:
+    if route == "library":
+        trace.emit("library", key, f"first called by {operator}")
+        return
+    try:
+        view = Sources([]).find(key)[-1]
+    except KeyError:
+        trace.emit("kernel", key, operator=operator)
+    else:
+        trace.emit("kernel", key, view.text, view.origins, operator=operator)
+
+
+_logged: set[str] = set()
 _PLANS = {None: "", True: "found", False: "made"}
 
 
@@ -206,10 +228,10 @@ class Sources:
             return [View("Generated C++", "cpp", record.text, record.sourcemap)]
         import inspect
 
-        from rushlight.loops import library
+        from rushlight.loops import cpp
         from rushlight.loops.expr import show
 
-        op, kernel = library.find(key)
+        op, kernel = _precompiled(key)
         declared = op.source or op
         how = (
             f"Derived from the declaration at {op.where}"
@@ -219,7 +241,9 @@ class Sources:
         return [
             View(how, "python", inspect.getsource(declared.body)),
             View("Its loops", "python", show(kernel)),
-            View("The C++ generated from them", "cpp", *split_origins(library.source(key))),
+            View(
+                "The C++ generated from them", "cpp", *split_origins(cpp.function(kernel, "kernel"))
+            ),
         ]
 
     def facts(self, key: str) -> dict[str, Any]:
@@ -232,6 +256,24 @@ class Sources:
         return _kernel_facts(entry) if entry is not None else {}
 
 
+def _precompiled(key: str) -> tuple[Any, Any]:
+    """Declaration and loop IR of a kernel of the library, which is lowered only as far as needed.
+    KeyError where there is none."""
+    global _lowering
+    if _lowering is None:
+        from rushlight.loops import library
+
+        _lowering = library.kernels()
+    while key not in _lowered:
+        op, kernel = next(_lowering, (None, None))
+        if kernel is None:
+            raise KeyError(key)
+        _lowered[kernel.name] = (op, kernel)
+    return _lowered[key]
+
+
+_lowering: Iterator[Any] | None = None
+_lowered: dict[str, tuple[Any, Any]] = {}
 _ORIGIN = re.compile(r"\s*// (?:\S+ )?(\S+\.py:\d+)$")
 
 

@@ -159,7 +159,7 @@ def emit(
         )
     told = listeners
     if told[0] is _start_outputs:
-        told = _started()
+        told = start_outputs()
         if not told:
             return
     with _lock:
@@ -248,7 +248,7 @@ def within(stage: str) -> tuple[str, ...]:
 def set_logs(names: str) -> None:
     """Logs these from now on, in place of those set before: `RUSHLIGHT_LOGS` from within a
     program."""
-    _started()
+    start_outputs()
     config.flags.logs = names
     _start_logs(names)
 
@@ -258,7 +258,8 @@ def _start_outputs(record: Record) -> None:
     settings ask for."""
 
 
-def _started() -> tuple[Listener, ...]:
+def start_outputs() -> tuple[Listener, ...]:
+    """Adds the outputs that the settings ask for, once; the first emit does it where nobody did."""
     if _start_outputs in listeners:
         remove_listener(_start_outputs)
         if config.flags.logs:

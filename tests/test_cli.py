@@ -1,6 +1,7 @@
 """The command line with a stand-in for the native core, and, where the core is built, with it."""
 
 import json
+import os
 import subprocess
 import sys
 import types
@@ -200,6 +201,29 @@ def test_operators_are_logged(core, capsys, monkeypatch):
     )
     assert "mul" in second and core.on
     assert [call.operator for call in seen.calls] == ["mul"]
+
+
+def test_logs_of_eager_mode(built, tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text(
+        "import rushlight as torch\n"
+        "from rushlight import pipeline\n"
+        "pipeline.start_logs()\n"
+        "x = torch.ones(4, 4)\n"
+        "for _ in range(3):\n"
+        "    y = (x @ x).exp()\n"
+    )
+    logs = {"RUSHLIGHT_LOGS": "plans,kernels,libraries"}
+    debug = {"RUSHLIGHT_COMPILE_DEBUG": "1", "RUSHLIGHT_DEBUG_DIR": str(tmp_path / "debug")}
+    command = [sys.executable, str(file)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **logs, **debug}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("[plans] plan exp(f32[4, 4]) -> f32[4, 4]  made: exp.float32") == 1
+    assert done.stderr.count("[kernels] kernel exp.float32") == 1 and "rl_exp_f32" in done.stderr
+    assert done.stderr.count("[libraries] library ") >= 1
+    (folder,) = (tmp_path / "debug").iterdir()
+    assert any("exp.float32" in path.name for path in (folder / "aten" / "kernel").iterdir())
 
 
 def test_recordings_nest(core):
