@@ -177,6 +177,7 @@ struct MadeLists {
 };
 
 void store(Registers& registers, const Instruction& in, Ref value) {
+  if (in.outs.empty()) return;                         // called for what it writes
   if (in.outs.size() == 1) {
     if (in.outs[0] >= 0) registers[in.outs[0]] = value.release();
     return;
