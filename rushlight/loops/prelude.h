@@ -182,7 +182,7 @@ RL_FN float rl_log1p_f32(float x) {
     r = x == RL_INF_F32 ? x : r;
     r = x == -1.0f ? -RL_INF_F32 : r;
     r = x < -1.0f ? RL_NAN_F32 : r;
-    return (x == 0.0f) | (x != x) ? x : r;
+    return ((x == 0.0f) | (x != x)) ? x : r;
 }
 
 // ---- float32: error function --------------------------------------------------------------------
@@ -345,12 +345,12 @@ RL_FN float rl_pow_f32(float x, float y) {
     bool whole = __builtin_floorf(y) == y, odd = whole & (__builtin_floorf(y * 0.5f) != y * 0.5f);
     // 0 and infinity as base; 1 and less or more than 1 under an infinite exponent.
     bool grows = (a > 1.0f) == (y > 0.0f);
-    p = (a == 0.0f) | (a == RL_INF_F32) | (b == RL_INF_F32) ? (grows ? RL_INF_F64 : 0.0) : p;
+    p = ((a == 0.0f) | (a == RL_INF_F32) | (b == RL_INF_F32)) ? (grows ? RL_INF_F64 : 0.0) : p;
     p = (a == 1.0f) ? 1.0 : p;
-    p = odd & (rl_bits_f32(x) >> 31) ? -p : p;
-    p = (x < 0.0f) & (x > -RL_INF_F32) & !whole ? RL_NAN_F64 : p;
-    p = (x != x) | (y != y) ? RL_NAN_F64 : p;
-    return (x == 1.0f) | (y == 0.0f) ? 1.0f : (float)p;
+    p = (odd & (rl_bits_f32(x) >> 31)) ? -p : p;
+    p = ((x < 0.0f) & (x > -RL_INF_F32) & !whole) ? RL_NAN_F64 : p;
+    p = ((x != x) | (y != y)) ? RL_NAN_F64 : p;
+    return ((x == 1.0f) | (y == 0.0f)) ? 1.0f : (float)p;
 }
 
 // ---- float32, the rest --------------------------------------------------------------------------
@@ -390,7 +390,7 @@ RL_FN float rl_atan2_f32(float y, float x) {
     t = rl_atan_short(t);
     t = a > b ? 1.5707963267948966 - t : t;
     t = rl_bits_f32(x) >> 31 ? 3.141592653589793 - t : t;
-    return (x != x) | (y != y) ? RL_NAN_F32 : __builtin_copysignf((float)t, y);
+    return ((x != x) | (y != y)) ? RL_NAN_F32 : __builtin_copysignf((float)t, y);
 }
 
 // asin a below 1/2; above, pi/2 - 2 asin(sqrt((1 - a)/2)).
@@ -460,7 +460,7 @@ RL_FN float rl_nextafter_f32(float x, float y) {
     rl_u32 b = rl_bits_f32(x), away = (y > x) == (x > 0.0f) ? 1u : ~0u;
     float n = rl_make_f32(x == 0.0f ? (rl_bits_f32(y) & 0x80000000u) | 1u : b + away);
     n = x == y ? y : n;
-    return (x != x) | (y != y) ? RL_NAN_F32 : n;
+    return ((x != x) | (y != y)) ? RL_NAN_F32 : n;
 }
 
 // ---- remainders ---------------------------------------------------------------------------------
@@ -491,11 +491,11 @@ RL_FN double rl_fmod_f64(double x, double y) {
 // The sign of y, as Python's % and torch.remainder; a zero keeps the sign of x, as there.
 RL_FN double rl_remainder_f64(double x, double y) {
     double r = rl_fmod_f64(x, y);
-    return (r != 0.0) & ((y < 0.0) != (r < 0.0)) ? r + y : r;
+    return ((r != 0.0) & ((y < 0.0) != (r < 0.0))) ? r + y : r;
 }
 RL_FN double rl_floor_div_f64(double x, double y) {
     double r = rl_fmod_f64(x, y), q = (x - r) / y;
-    q = (r != 0.0) & ((y < 0.0) != (r < 0.0)) ? q - 1.0 : q;
+    q = ((r != 0.0) & ((y < 0.0) != (r < 0.0))) ? q - 1.0 : q;
     double f = __builtin_floor(q);
     f = q - f > 0.5 ? f + 1.0 : f;
     f = q == 0.0 ? __builtin_copysign(0.0, x / y) : f;
@@ -504,11 +504,11 @@ RL_FN double rl_floor_div_f64(double x, double y) {
 RL_FN float rl_fmod_f32(float x, float y) { return (float)rl_fmod_f64(x, y); }
 RL_FN float rl_remainder_f32(float x, float y) {
     float r = rl_fmod_f32(x, y);
-    return (r != 0.0f) & ((y < 0.0f) != (r < 0.0f)) ? r + y : r;
+    return ((r != 0.0f) & ((y < 0.0f) != (r < 0.0f))) ? r + y : r;
 }
 RL_FN float rl_floor_div_f32(float x, float y) {
     float r = rl_fmod_f32(x, y), q = (x - r) / y;
-    q = (r != 0.0f) & ((y < 0.0f) != (r < 0.0f)) ? q - 1.0f : q;
+    q = ((r != 0.0f) & ((y < 0.0f) != (r < 0.0f))) ? q - 1.0f : q;
     float f = __builtin_floorf(q);
     f = q - f > 0.5f ? f + 1.0f : f;
     f = q == 0.0f ? __builtin_copysignf(0.0f, x / y) : f;
@@ -539,7 +539,7 @@ RL_FN float rl_floor_div_f32(float x, float y) {
     RL_FN T rl_ipow_##S(T a, T b) {                                                                \
         U power = 1, square = (U)a;                                                                \
         for (U left = b > 0 ? (U)b : 0; left; left >>= 1) {                                        \
-            power *= left & 1 ? square : 1;                                                        \
+            power *= (left & 1) ? square : 1;                                                      \
             square *= square;                                                                      \
         }                                                                                          \
         T negative = a == 1 ? (T)1 : a == (T)-1 ? (b & 1 ? (T)-1 : (T)1) : (T)0;                   \
@@ -551,11 +551,11 @@ RL_FN float rl_floor_div_f32(float x, float y) {
     RL_FN T rl_abs_##S(T a) { return a < 0 ? rl_neg_##S(a) : a; }                                  \
     RL_FN T rl_sign_##S(T a) { return (T)((a > 0) - (a < 0)); }                                    \
     RL_FN T rl_trunc_div_##S(T a, T b) {                                                           \
-        T d = (b == 0) | (b == -1) ? (T)1 : b, q = (T)(a / d);                                     \
+        T d = ((b == 0) | (b == -1)) ? (T)1 : b, q = (T)(a / d);                                   \
         return b == -1 ? rl_neg_##S(a) : b == 0 ? (T)0 : q;                                        \
     }                                                                                              \
     RL_FN T rl_fmod_##S(T a, T b) {                                                                \
-        T d = (b == 0) | (b == -1) ? (T)1 : b;                                                     \
+        T d = ((b == 0) | (b == -1)) ? (T)1 : b;                                                   \
         return (T)(a % d);                                                                         \
     }                                                                                              \
     RL_FN T rl_floor_div_##S(T a, T b) {                                                           \
@@ -564,7 +564,7 @@ RL_FN float rl_floor_div_f32(float x, float y) {
     }                                                                                              \
     RL_FN T rl_remainder_##S(T a, T b) {                                                           \
         T r = rl_fmod_##S(a, b);                                                                   \
-        return (T)(r + ((r != 0) & ((r < 0) != (b < 0)) ? b : 0));                                 \
+        return (T)(r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0));                               \
     }
 
 #define RL_INT_UNSIGNED(S, T, U, BITS)                                                             \

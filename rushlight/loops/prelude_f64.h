@@ -40,7 +40,7 @@ RL_FN double rl_nextafter_f64(double x, double y) {
     rl_u64 b = rl_bits_f64(x), away = (y > x) == (x > 0.0) ? 1ull : ~0ull;
     double n = rl_make_f64(x == 0.0 ? (rl_bits_f64(y) & 0x8000000000000000ull) | 1ull : b + away);
     n = x == y ? y : n;
-    return (x != x) | (y != y) ? RL_NAN_F64 : n;
+    return ((x != x) | (y != y)) ? RL_NAN_F64 : n;
 }
 
 // ---- numbers in two parts -----------------------------------------------------------------------
@@ -208,7 +208,7 @@ RL_FN double rl_log1p_f64(double x) {
     y = x == RL_INF_F64 ? x : y;
     y = x == -1.0 ? -RL_INF_F64 : y;
     y = x < -1.0 ? RL_NAN_F64 : y;
-    return (x == 0.0) | (x != x) ? x : y;
+    return ((x == 0.0) | (x != x)) ? x : y;
 }
 // log(1 + f) in two parts, times the two parts of 1/log(base); n log_base(2) likewise.
 RL_FN double rl_log_base_f64(double x, double high, double low, double two_high, double two_low) {
@@ -232,7 +232,7 @@ RL_FN double rl_asinh_f64(double x) {
     bool big = a > 268435456.0;
     double y = rl_log1p_f64(big ? a - 1.0 : a + z / (1.0 + __builtin_sqrt(1.0 + z)));
     y = big ? y + 0.6931471805599453 : y;
-    return (x == 0.0) | (x != x) ? x : __builtin_copysign(y, x);
+    return ((x == 0.0) | (x != x)) ? x : __builtin_copysign(y, x);
 }
 RL_FN double rl_acosh_f64(double x) {
     // log1p(t + sqrt(2 t + t^2)), t = x - 1, with the rounding of the root and of the sum put back.
@@ -296,12 +296,12 @@ RL_FN double rl_pow_f64(double x, double y) {
     double p = rl_exp_core_f64(high, low, 0);
     bool whole = __builtin_floor(y) == y, odd = whole & (__builtin_floor(y * 0.5) != y * 0.5);
     bool grows = (a > 1.0) == (y > 0.0);
-    p = (a == 0.0) | (a == RL_INF_F64) | (b == RL_INF_F64) ? (grows ? RL_INF_F64 : 0.0) : p;
+    p = ((a == 0.0) | (a == RL_INF_F64) | (b == RL_INF_F64)) ? (grows ? RL_INF_F64 : 0.0) : p;
     p = (a == 1.0) ? 1.0 : p;
-    p = odd & (bool)(rl_bits_f64(x) >> 63) ? -p : p;
-    p = (x < 0.0) & (x > -RL_INF_F64) & !whole ? RL_NAN_F64 : p;
-    p = (x != x) | (y != y) ? RL_NAN_F64 : p;
-    return (x == 1.0) | (y == 0.0) ? 1.0 : p;
+    p = (odd & (bool)(rl_bits_f64(x) >> 63)) ? -p : p;
+    p = ((x < 0.0) & (x > -RL_INF_F64) & !whole) ? RL_NAN_F64 : p;
+    p = ((x != x) | (y != y)) ? RL_NAN_F64 : p;
+    return ((x == 1.0) | (y == 0.0)) ? 1.0 : p;
 }
 
 // ---- trigonometry -------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ RL_FN double rl_atan2_f64(double y, double x) {
     rest = c == 0.0 ? 0.0 : rest;
     double angle = v + (sign * u + (c_low + rest));
     angle = c == 0.0 ? t + u : angle;
-    return (x != x) | (y != y) ? RL_NAN_F64 : __builtin_copysign(angle, y);
+    return ((x != x) | (y != y)) ? RL_NAN_F64 : __builtin_copysign(angle, y);
 }
 RL_FN double rl_atan_f64(double x) { return rl_atan2_f64(x, 1.0); }
 
@@ -553,8 +553,8 @@ RL_FN double rl_lgamma_f64(double x) {
     double s = q > 0.25 ? by_cos : by_sin;
     double mirrored = 1.1447298858494002 - rl_log_f64(a * s) - y;
     mirrored = q == 0.0 ? RL_INF_F64 : mirrored;
-    y = (x < 0.0) & (a >= 1e-20) ? mirrored : y;
-    y = (a == RL_INF_F64) | ((a > 2.5563481638716906e305) & (x > 0.0)) ? RL_INF_F64 : y;
+    y = ((x < 0.0) & (a >= 1e-20)) ? mirrored : y;
+    y = ((a == RL_INF_F64) | ((a > 2.5563481638716906e305) & (x > 0.0))) ? RL_INF_F64 : y;
     return x != x ? x : y;
 }
 RL_FN float rl_lgamma_f32(float x) { return (float)rl_lgamma_f64(x); }
