@@ -1,7 +1,7 @@
 """Native operators from declarations: one for each, with its in-place twin, its Tensor method and its number slot."""
 from rushlight import _core
 from rushlight.ops import TABLE
-from rushlight.ops.declare import LISTENERS, none
+from rushlight.ops.declare import LISTENERS, Op, none
 
 SLOTS = {"add": "add", "sub": "sub", "mul": "mul", "div": "truediv", "neg": "neg", "matmul": "matmul", "abs": "abs", "pow": "pow",
          "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "bitwise_and": "and", "bitwise_or": "or"}
@@ -28,6 +28,7 @@ REQUIRED = getattr(_core, "REQUIRED", ...)
 
 def install():
     """Make every operator; give Tensor its methods and number slots."""
+    Op.native_dtype = staticmethod(lambda name: getattr(_core, name))
     for op in list(TABLE.values()):
         make(op)
         if op.kind in IN_PLACE and op.tensor_slots:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight.errors import UserError
 from rushlight.ops.declare import Op, many
+from rushlight.ops.schema import Parameter
 
 from .graph import ATTRIBUTE, CALL, PLACEHOLDER, Graph, Node, Var, map_variables
 
@@ -34,9 +35,16 @@ def run(graph: Graph, *values: Any, step: Any = None) -> Any:
 
 
 def call(node: Node, arguments: tuple) -> Any:
-    return function(node.op)(*arguments)
+    """The operator on the arguments: the native one where there is one, which takes tensors and values alike."""
+    op = node.op
+    if op.native is None:
+        return op(*arguments)
+    given = [native(v, p) for v, p in zip(arguments, op.parameters) if not p.keyword_only]
+    named = {p.name: native(v, p) for v, p in zip(arguments, op.parameters) if p.keyword_only}
+    return op.native(*given, **named)
 
 
-def function(op: Op) -> Any:
-    """The native operator where there is one: it takes tensors and values alike."""
-    return op if op.native is None else op.native
+def native(value: Any, parameter: Parameter) -> Any:
+    if isinstance(value, str) and parameter.kind.startswith("dtype"):
+        return Op.native_dtype(value)
+    return value

@@ -386,8 +386,11 @@ def storage(dtype):
     return "rl_u8" if dtype == "bool" else C[dtype]
 
 
-def function(kernel: Kernel, symbol):
-    """The C++ of one shape-generic kernel: its forms, and the entry that chooses one."""
+def function(kernel: Kernel, symbol, known=None):
+    """The C++ of one shape-generic kernel: its forms, and the entry that chooses one. `known`: (form, strides) where a
+    compiled graph knows its layouts; then that form alone is written, and another call is a trap."""
+    if known:
+        return specialised(kernel, symbol, *known)
     axis = (kernel.inner or kernel.outer)[-1][0]
     free = [f"{b.name}_{axis}" for b in kernel.buffers if not (kernel.inner and b.per_row)]
     kind = "flat" if not kernel.inner else "rows"
@@ -418,6 +421,27 @@ def function(kernel: Kernel, symbol):
     lines += [f"    if ({test}) return {call};" for test, call in choices]
     lines += [f"    return {symbol}_strided(p, n, s);", "}", ""]
     return "\n".join([f"// {kernel.name}", *forms, *lines])
+
+
+def free_strides(kernel: Kernel, kind):
+    """The strides that a form takes as parameters, in order: along the innermost axis, or across the rows."""
+    if kind == "columns":
+        return [f"{b.name}_{kernel.outer[-1][0]}" for b in kernel.buffers]
+    axis = (kernel.inner or kernel.outer)[-1][0]
+    return [f"{b.name}_{axis}" for b in kernel.buffers if not (kernel.inner and b.per_row)]
+
+
+def specialised(kernel: Kernel, symbol, kind, strides):
+    """One form with literal strides. A stride along an axis of one step is never asked for."""
+    free = free_strides(kernel, kind)
+    axes = [a for a, _ in kernel.outer + kernel.inner]
+    axis = free[0].rsplit("_", 1)[1] if free else axes[-1]
+    place = lambda name: f"n[{len(axes) * (1 + next(i for i, b in enumerate(kernel.buffers) if name == f'{b.name}_{axis}')) + axes.index(axis)}]"
+    held = " && ".join([f"{place(f)} == {v}" for f, v in zip(free, strides)] or ["true"])
+    return "\n".join([f"// {kernel.name}", form(kernel, f"{symbol}_{kind}", kind, free),
+                      f"static rl_i64 {symbol}(void* const* p, const rl_i64* n, const rl_number* s) {{",
+                      f"    if (n[{axes.index(axis)}] > 1 && !({held})) __builtin_trap();",
+                      f"    return {symbol}_{kind}(p, n, s{''.join(f', {v}' for v in strides)});", "}", ""])
 
 
 def folds(kernel):

@@ -57,12 +57,12 @@ class Arguments:
     def tensors(self):
         """The operands that are values, not Python numbers or symbolic sizes."""
         if self._tensors is None:
-            self._tensors = [v for _, v in self.operands() if not isinstance(v, (bool, int, float, sym.Sym))]
+            self._tensors = [v for _, v in self.operands() if not isinstance(v, (bool, int, float, sym.Sym)) and v.tier != 0]
         return self._tensors
 
     @property
     def device(self):
-        return self.tensors[0].layout.device if self.tensors else "cpu"
+        return next((v.layout.device for v in self.tensors if hasattr(v, "layout")), "cpu")    # a run-time number has none
 
     def map(self, change):
         """The same call with every operand changed: change(name, value)."""
@@ -83,6 +83,7 @@ class Op:
     """A declared operator. Immutable after registration, but for its derivative rule."""
     source = None                   # of a derived derivative: the operator that it belongs to
     native = None                   # the native Operator, once rushlight.eager has made it
+    native_dtype = None             # a dtype's name -> its native object, likewise
 
     def __init__(self, schema, kind, body, *, name=None, layout=None, promote=None, samples=(), derivative=None,
                  method=True, function=True, domain=FLOATS, patterns=None, variants=({},), others=None, structural=(),

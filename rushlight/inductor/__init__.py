@@ -1,0 +1,1 @@
+"""Graph -> loops -> fused kernels -> one native call."""

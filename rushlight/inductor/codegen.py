@@ -1,0 +1,88 @@
+"""Kernels -> one C++ file without headers: Rushlight's scalar math, each kernel, and one exported entry a kernel.
+
+Only the parts of the scalar math that the kernels reach are written, which halves the compiler's time for small kernels.
+"""
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from rushlight.loops import cpp
+from rushlight.loops.expr import Kernel
+
+ENTRY = 'extern "C" __attribute__((visibility("default"))) rl_i64 {symbol}(void* const* p, const rl_i64* n, ' \
+        'const rl_number* s) {{ return {symbol}_entry(p, n, s); }}\n'
+
+
+def generate(kernels: list[tuple[str, Kernel, tuple | None]]) -> str:
+    """The C++ of (symbol, kernel, known strides) triples."""
+    bodies = []
+    for symbol, kernel, known in kernels:
+        bodies.append(cpp.function(kernel, f"{symbol}_entry", known))
+        bodies.append(ENTRY.format(symbol=symbol))
+    code = "\n".join([cpp.HELPERS, *bodies])
+    return "\n".join([needed_math(code), code])
+
+
+def needed_math(code: str) -> str:
+    """The prelude's definitions that the code reaches, in the prelude's order."""
+    pieces, by_name = prelude()
+    words = set(re.findall(r"\b(?:rl|RL)_\w+", code))
+    found: set[int] = set()
+    while words:
+        new = {by_name[w] for w in words if w in by_name} - found
+        found |= new
+        words = {w for i in new for w in re.findall(r"\b(?:rl|RL)_\w+", pieces[i])}
+    return "\n".join(pieces[i] for i in sorted(found | {i for i, p in enumerate(pieces) if p.startswith("typedef")}))
+
+
+@cache
+def prelude() -> tuple[list[str], dict[str, int]]:
+    """The prelude cut into definitions, comments left out, and which piece defines a name."""
+    folder = Path(cpp.__file__).parent
+    pieces: list[str] = []
+    by_name: dict[str, int] = {}
+    for name in ("prelude.h", "prelude_f64.h"):
+        for piece in cut((folder / name).read_text(encoding="utf-8")):
+            for made in names(piece, pieces, by_name):
+                by_name.setdefault(made, len(pieces))
+            pieces.append(piece)
+    return pieces, by_name
+
+
+def names(piece: str, pieces: list[str], by_name: dict[str, int]) -> list[str]:
+    """What a piece defines; the call of a macro defines what the macro spells with its arguments."""
+    called = re.match(r"(RL_\w+)\(([^)]*)\)$", piece)
+    if called and called[1] in by_name:
+        macro = pieces[by_name[called[1]]]
+        head = re.match(r"#define\s+\w+\(([^)]*)\)", macro)
+        given = dict(zip(re.split(r"\s*,\s*", head[1] if head else ""), re.split(r"\s*,\s*", called[2])))
+        return [re.sub(r"##(\w+?)##", lambda m: given.get(m[1], m[1]), name)
+                for name in re.findall(r"RL_FN \S+ (rl_[\w#]+)\(", macro)]
+    found = (re.match(r"#define\s+(\w+)", piece) or re.match(r"struct\s+(\w+)", piece)
+             or re.search(r"\b(rl_\w+)\s*(?:\(|\[|=)", piece))
+    return [found[1]] if found else []
+
+
+def cut(text: str) -> list[str]:
+    """Top-level definitions: macros with their continuation lines, typedefs, functions, tables."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    rows = [re.sub(r"\s*//.*", "", row) for row in text.splitlines()]
+    pieces: list[str] = []
+    at = 0
+    while at < len(rows):
+        start, row = at, rows[at]
+        at += 1
+        if not row.strip() or re.match(r"#(ifndef|define) RUSHLIGHT_|#(endif|undef)", row):
+            continue
+        if row.startswith("#"):
+            while rows[at - 1].endswith("\\"):
+                at += 1
+        elif not re.match(r"RL_(?!FN)\w+\(", row):
+            depth = row.count("{") - row.count("}")
+            while depth > 0 or not rows[at - 1].rstrip().endswith(("}", ";")):
+                depth += rows[at].count("{") - rows[at].count("}")
+                at += 1
+        pieces.append("\n".join(rows[start:at]))
+    return pieces

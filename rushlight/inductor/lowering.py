@@ -1,0 +1,194 @@
+"""A group of nodes -> one kernel in the loop IR, and what the runtime must know to call it.
+
+Definitions are called with loop values: a load for what comes from outside, the expression itself for what the group makes.
+The kernel is shape-generic, as the precompiled ones are: sizes and strides are its run-time arguments, so that one kernel
+serves every size, and its bits are those of the same definitions run one after another.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rushlight import dtypes, sym
+from rushlight.fx.graph import Node, Var, same_size
+from rushlight.loops.cpp import addressed, folds, uses_element
+from rushlight.loops.expr import Apply, Buffer, Const, Expr, Kernel, Load, Scalar, arena, simplify
+from rushlight.loops.lower import INNER, OUTER, place, store, terms
+from rushlight.loops.nest import sections
+from rushlight.ops.declare import Arguments, many
+from rushlight.ops.layouts import Layout, broadcast_shape
+from rushlight.ops.values import Value
+
+from .scheduler import Group, Schedule
+
+ELEMENT = 1 << 30                   # of `serial`: the kernel counts elements
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A kernel with its call: operands and results as variables, how each is laid out, numbers known at run time."""
+
+    kernel: Kernel
+    reads: tuple[tuple[Var, bool], ...]
+    results: tuple[Var, ...]
+    rule: str
+    rows: int
+    in_kinds: str
+    out_kinds: str
+    sizes: tuple                    # symbolic sizes that the body computes with, as run-time numbers
+    number_kinds: str
+    serial: int
+    cost: int
+    origin: str
+
+
+def lower_group(plan: Schedule, group: Group) -> Lowered:
+    kind = "rows" if group.has_rows else "scalar"
+    axes = OUTER[kind] + INNER[kind]
+    reads = tuple(group.reads)
+    results = tuple(out for n in group.nodes for out in n.outs if plan.needed(out, group.nodes))
+    buffers, numbers, made = [], Numbers(), {}
+    with arena() as here:
+        loads = {}
+        for i, (x, per_row) in enumerate(reads):
+            buffers.append(Buffer(f"x{i}", x.dtype, per_row, False, lies_across(group, x)))
+            loads[x, per_row] = Load(f"x{i}", terms(f"x{i}", axes, per_row), x.dtype)
+        for node in group.nodes:
+            here.stack[:] = [*((o.what or "line", o.where) for o in node.origins), (node.op.name, node.op.where)]
+            made.update(zip(node.outs, values_of(plan, group, node, loads, made, numbers)))
+        here.stack.clear()
+        stores = []
+        for i, out in enumerate(results):
+            per_row, name = out in group.per_row, f"y{i}"
+            buffers.append(Buffer(name, out.dtype, per_row, True, False))
+            value = place(simplify(made[out]), axes)
+            stores.append(store(name, terms(name, axes, False), terms(name, axes, per_row), value))
+        extent = Apply("mul", (Scalar("n_k0", "int64"), Scalar("n_k1", "int64")), "int64")
+        body = sections(stores, extent, kind == "rows")
+        loops = lambda names: tuple((a, f"n_{a}") for a in names)
+        kernel = Kernel(group.name, tuple(buffers), loops(OUTER[kind]), loops(INNER[kind]), body, numbers.named, (),
+                        dict(here.origins))
+    in_kinds = "".join("P" if per_row else "F" for _, per_row in reads)
+    out_kinds = "".join(plan.out_kind(group, list(reads), out, out in group.per_row) or "S" for out in results)
+    rows = sum(1 << d for d in group.rows) if group.has_rows else 0
+    return Lowered(kernel.verify(), reads, results, "rows" if group.has_rows else "broadcast", rows, in_kinds, out_kinds,
+                   tuple(numbers.sizes), numbers.kinds, ELEMENT if uses_element(kernel) else 0,
+                   sum(n.op.cost for n in group.nodes), origin(group))
+
+
+def values_of(plan: Schedule, group: Group, node: Node, loads: dict, made: dict, numbers: Numbers) -> tuple:
+    """The node's results as expressions."""
+    op, known = node.op, node.op.dtypes(node.call)
+    _, in_rows = plan.node_axes(group, node)
+    floating = dtypes.is_floating(dtypes.opmath(known[0]))
+    compute = dtypes.opmath(known[0]) if floating else "int64"
+
+    def operand(name: str, v: Any) -> Any:
+        if isinstance(v, sym.Sym):
+            return numbers.of(v, "f" if floating else "i", compute)
+        if not isinstance(v, Var):
+            return v
+        base = plan.base(v)
+        if base in made:
+            return made[base]
+        return loads[v, in_rows or op.layout.is_per_row(name)]
+
+    values = list(node.call.map(operand).values)
+    for i, p in enumerate(op.parameters):
+        if isinstance(values[i], sym.Sym):
+            whole = p.type.startswith("SymInt") or not floating
+            values[i] = numbers.of(values[i], "i" if whole else "f", "int64" if whole else compute)
+    outs = many(op.define(Arguments(op, values), known))
+    return tuple(e if isinstance(e, Value) else Const(e, d) for e, d in zip(outs, known[1]))
+
+
+class Numbers:
+    """Symbolic sizes that bodies compute with: each a run-time number of the kernel."""
+
+    def __init__(self) -> None:
+        self.sizes: list = []
+        self.kinds = ""
+
+    @property
+    def named(self) -> tuple:
+        return tuple((f"s{i}", k) for i, k in enumerate(self.kinds))
+
+    def of(self, size: Any, kind: str, dtype: str) -> Expr:
+        for i, (s, k) in enumerate(zip(self.sizes, self.kinds)):
+            if k == kind and str(s) == str(size):
+                return Scalar(f"s{i}", dtype)
+        self.sizes.append(size)
+        self.kinds += kind
+        return Scalar(f"s{len(self.sizes) - 1}", dtype)
+
+
+def lies_across(group: Group, x: Var) -> bool:
+    """Whether an operand is one number for all rows that lie side by side: it picks the form for rows across memory."""
+    outer = [d for d in range(len(group.space)) if d not in group.rows and not group.space[d] == 1]
+    if not outer or x.rank > len(group.space):
+        return False
+    at = outer[-1] - (len(group.space) - x.rank)
+    return at < 0 or bool(x.shape[at] == 1)
+
+
+def known_form(plan: Schedule, group: Group, lowered: Lowered) -> tuple[str, tuple] | None:
+    """(form, strides) of the kernel's calls where every size and stride is known (loops.cpp.specialised): the innermost
+    loop's strides, as csrc/rt/loops.cpp will order the loops. None where something is symbolic."""
+    layouts = [spread(group, x, per_row) for x, per_row in lowered.reads]
+    layouts += [spread(group, out, out in group.per_row) for out in lowered.results]
+    if any(isinstance(n, sym.Sym) for x in layouts for n in (*x.shape, *x.strides)):
+        return None
+    whole = [i for i, (_, per_row) in enumerate(lowered.reads) if not per_row]
+    first = len(lowered.reads) if not group.has_rows else whole[0] if whole else 0
+    wide = [d for d, n in enumerate(group.space) if n != 1]
+    outer = [d for d in wide if d not in group.rows or not group.has_rows]
+    rows = [d for d in wide if d in group.rows and group.has_rows]
+    nearest = min(outer, key=lambda d: (layouts[first].strides[d] or 1 << 60, -d), default=None)
+    along = lambda d: tuple(x.strides[d] for x in layouts)
+    if not group.has_rows:
+        return "flat", along(nearest) if nearest is not None else (1,) * len(layouts)
+    if nearest is not None and folds(lowered.kernel) and not addressed(lowered.kernel) and group.space[nearest] >= 8 and all(
+            s == (0 if b.across else 1) for s, b in zip(along(nearest), lowered.kernel.buffers)):
+        return "columns", along(nearest)
+    inner = along(rows[-1]) if rows else (1,) * len(layouts)
+    return "rows", tuple(s for s, b in zip(inner, lowered.kernel.buffers) if not b.per_row)
+
+
+def spread(group: Group, x: Var, per_row: bool) -> Layout:
+    """The variable's strides over the group's space."""
+    left = [d for d in range(len(group.space)) if d not in group.rows]
+    if per_row and group.has_rows and group.rows and drops_rows(group, x):
+        kept = dict(zip(left, x.layout.pairs()))
+        return x.layout.of([kept.get(d, (1, 0)) for d in range(len(group.space))]).expand(group.space)
+    return x.layout.expand(group.space)
+
+
+def drops_rows(group: Group, x: Var) -> bool:
+    """Whether a number a row comes without the row dims."""
+    left = [group.space[d] for d in range(len(group.space)) if d not in group.rows]
+    return x.rank == len(left) and all(m == n for m, n in zip(x.shape, left))
+
+
+def shape_for_call(group: Group, reads: tuple, i: int) -> tuple | None:
+    """The shape that operand i must be expanded to before the call, so that the runtime reads it as meant; None: as it is."""
+    x, per_row = reads[i]
+    rank = len(group.space)
+    if per_row and group.rows and group.has_rows:
+        if x.rank == rank or drops_rows(group, x):
+            return None
+        return tuple(1 if d in group.rows else n for d, n in enumerate(group.space))
+    whole = [v.shape for v, p in reads if not p]
+    first = next(j for j, (_, p) in enumerate(reads) if not p)
+    if i == first and not same_shape(broadcast_shape(whole), group.space):
+        return group.space
+    return None
+
+
+def same_shape(a: tuple, b: tuple) -> bool:
+    return len(a) == len(b) and all(map(same_size, a, b))
+
+
+def origin(group: Group) -> str:
+    """The kernel's provenance in a line: the user's lines, then the declarations."""
+    lines = dict.fromkeys(n.where for n in group.nodes if n.where)
+    return ", ".join([*lines, *dict.fromkeys(n.op.where for n in group.nodes)])

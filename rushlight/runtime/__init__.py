@@ -1,0 +1,1 @@
+"""Toolchains, the artifact cache, and what compiled graphs are made of."""
