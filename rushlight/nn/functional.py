@@ -421,11 +421,12 @@ def nll_loss(
         names = (ignore_index, *range(input.shape[dim]))
         bad = next(name for name in target.reshape(-1).tolist() if name not in names)
         raise IndexError(f"Target {bad} is out of bounds.")
-    scale = 1.0 if weight is None else weight.view(classes.shape)
-    loss = eager.where(chosen, -input * scale, 0.0).sum(dim)
+    weight = None if weight is None else weight.view(classes.shape)
+    loss = eager.where(chosen, -input if weight is None else -input * weight, 0.0).sum(dim)
     if reduction != "mean":
         return _reduced(loss, reduction)
-    return loss.sum() / (eager.where(chosen, 1.0 * scale, 0.0).to(input.dtype).sum())
+    used = chosen.to(input.dtype)
+    return loss.sum() / (used if weight is None else used * weight).sum()
 
 
 def cross_entropy(

@@ -135,7 +135,7 @@ def test_bad_calls_fail_as_the_oracles(oracle, assert_same_failure, expression):
 
 
 def test_class_id_out_of_range():
-    with pytest.raises(IndexError, match="Target 3 is out of bounds"):
+    with pytest.raises(IndexError, match="3 is out of"):
         F.cross_entropy(rushlight.ones(2, 3), rushlight.tensor([0, 3]))
 
 
