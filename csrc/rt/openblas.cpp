@@ -1,11 +1,11 @@
-// float32 and float64 products -> OpenBLAS, its jobs run on our threads.
-// Invariant: OpenBLAS asks for no more threads than the caller may have: its jobs wait for one another, so that all of
-// them must run at the same time.
+// float32 and float64 products -> OpenBLAS, one call a thread, on our threads.
+// Invariant: OpenBLAS starts no threads. Products are cut up here; routines that ask for threads inside (LAPACK) get ours
+// through the callback.
 #include <dlfcn.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <climits>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -28,6 +28,7 @@ struct OpenBlas {
   void (*set_threads)(int) = nullptr;
 };
 
+// Jobs wait for one another, so all of them must run at the same time.
 void run_jobs(int, Job job, int count, size_t size, void* jobs, int data) {
   char* first = static_cast<char*>(jobs);
   if (count == 1) return job(0, first, data);
@@ -57,51 +58,53 @@ const OpenBlas& library() {
     l.set_threads = reinterpret_cast<void (*)(int)>(dlsym(handle, "scipy_openblas_set_num_threads"));
     l.dgemm = reinterpret_cast<GemmFn<double>>(dlsym(handle, "scipy_cblas_dgemm"));
     l.sgemm = reinterpret_cast<GemmFn<float>>(dlsym(handle, "scipy_cblas_sgemm"));
-    if (!set_callback || !l.set_threads || !l.dgemm)
+    if (!set_callback || !l.set_threads || !l.dgemm) {
       l.sgemm = nullptr;
-    else
+    } else {
       set_callback(run_jobs);
+      l.set_threads(1);
+    }
     return l;
   }();
   return one;
 }
 
-// OpenBLAS keeps one number of threads for the process.
-void set_threads(const OpenBlas& l, int n) {
-  static std::mutex lock;
-  static int now = 0;
-  const std::lock_guard<std::mutex> hold(lock);
-  if (n != now) l.set_threads(now = n);
-}
-
+// The output cut into down x across blocks, each a product of its own on one thread. OpenBLAS's own threads wait for one
+// another inside a product, spinning: where a core is busy with something else, 0.2 ms became 50.
 struct Call {
   const OpenBlas* library;
   const Gemm* gemm;
   const char *x, *y;
   char* out;
   double alpha, beta;
+  int64_t down, across, rows, cols;      // blocks, and the size of one
 };
 
 template <class T>
-void run_one(const Call& c, GemmFn<T> gemm, int64_t batch) {
+void run_block(const Call& c, GemmFn<T> gemm, int64_t item) {
   const Gemm& g = *c.gemm;
+  const int64_t batch = item / (c.down * c.across), block = item % (c.down * c.across);
+  const int64_t i = block / c.across * c.rows, j = block % c.across * c.cols;
+  const int64_t m = std::min(c.rows, g.m - i), n = std::min(c.cols, g.n - j);
+  if (m <= 0 || n <= 0) return;
   Leading x, y, out;
   leading(g.m, g.k, g.x[1], g.x[2], &x);
   leading(g.k, g.n, g.y[1], g.y[2], &y);
   leading(g.m, g.n, g.out[1], g.out[2], &out);
-  gemm(kRowMajor, x.transposed ? kYes : kNo, y.transposed ? kYes : kNo, static_cast<int>(g.m), static_cast<int>(g.n),
-       static_cast<int>(g.k), static_cast<T>(c.alpha), reinterpret_cast<const T*>(c.x) + batch * g.x[0],
-       static_cast<int>(x.ld), reinterpret_cast<const T*>(c.y) + batch * g.y[0], static_cast<int>(y.ld),
-       static_cast<T>(c.beta), reinterpret_cast<T*>(c.out) + batch * g.out[0], static_cast<int>(out.ld));
+  gemm(kRowMajor, x.transposed ? kYes : kNo, y.transposed ? kYes : kNo, static_cast<int>(m), static_cast<int>(n),
+       static_cast<int>(g.k), static_cast<T>(c.alpha), reinterpret_cast<const T*>(c.x) + batch * g.x[0] + i * g.x[1],
+       static_cast<int>(x.ld), reinterpret_cast<const T*>(c.y) + batch * g.y[0] + j * g.y[2], static_cast<int>(y.ld),
+       static_cast<T>(c.beta), reinterpret_cast<T*>(c.out) + batch * g.out[0] + i * g.out[1] + j,
+       static_cast<int>(out.ld));
 }
 
-void run_batches(void* context, int64_t begin, int64_t end) {
+void run_blocks(void* context, int64_t begin, int64_t end) {
   const Call& c = *static_cast<const Call*>(context);
   for (int64_t i = begin; i < end; ++i) {
     if (c.gemm->dtype == DType::Float32)
-      run_one<float>(c, c.library->sgemm, i);
+      run_block<float>(c, c.library->sgemm, i);
     else
-      run_one<double>(c, c.library->dgemm, i);
+      run_block<double>(c, c.library->dgemm, i);
   }
 }
 
@@ -117,17 +120,30 @@ bool openblas_takes(const Gemm& g) {
 }
 
 void openblas_run(const Gemm& g, const void* x, const void* y, void* out, double alpha, double beta) {
-  const OpenBlas& l = library();
-  Call call{&l, &g, static_cast<const char*>(x), static_cast<const char*>(y), static_cast<char*>(out), alpha, beta};
-  // Small matrices of a batch: each on one thread, several at a time. Large ones: one at a time on all threads.
-  const int threads = thread_limit();
-  const bool over_batch = g.b >= threads && g.m * g.n * g.k < (int64_t{1} << 24);
-  set_threads(l, over_batch ? 1 : threads);
-  const int64_t grain = 1 + 100000 / (g.m * g.n * g.k);
-  if (over_batch)
-    parallel_for(g.b, grain, run_batches, &call);
-  else
-    run_batches(&call, 0, g.b);
+  constexpr int64_t kLeast = 1 << 18;    // multiply-adds worth a thread
+  constexpr int64_t kEdge = 16;          // blocks are whole tiles of the library's kernels
+  Call c{&library(), &g, static_cast<const char*>(x), static_cast<const char*>(y), static_cast<char*>(out), alpha, beta,
+         1, 1, g.m, g.n};
+  const int64_t work = g.m * g.n * g.k, threads = thread_limit();
+  if (g.b < threads && g.b * work >= 2 * kLeast) {
+    // As many blocks as threads, as square as can be: what all blocks read together is least then.
+    const int64_t wanted = (threads + g.b - 1) / g.b;
+    double least = 1e300;
+    for (int64_t down = 1; down <= wanted; ++down) {
+      const int64_t across = wanted / down;
+      if (down * across < wanted && down != wanted) continue;
+      const double rows = static_cast<double>(g.m) / static_cast<double>(down);
+      const double cols = static_cast<double>(g.n) / static_cast<double>(across);
+      if (rows + cols >= least || (down > 1 && rows < kEdge) || (across > 1 && cols < kEdge)) continue;
+      least = rows + cols;
+      c.down = down;
+      c.across = across;
+    }
+    c.rows = ((g.m + c.down - 1) / c.down + kEdge - 1) / kEdge * kEdge;
+    c.cols = ((g.n + c.across - 1) / c.across + kEdge - 1) / kEdge * kEdge;
+  }
+  const int64_t items = g.b * c.down * c.across;
+  parallel_for(items, 1 + kLeast / std::max<int64_t>(1, g.b * work / items), run_blocks, &c);
 }
 
 }  // namespace rl
