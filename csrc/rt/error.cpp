@@ -1,4 +1,5 @@
-// A printf-style sentence -> a thrown rl::Error. Invariant: `fail` never returns.
+// A printf-style sentence -> a thrown rl::Error.
+// Invariant: `fail` never returns.
 #include "error.h"
 
 #include <cstdarg>

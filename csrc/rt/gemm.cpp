@@ -1,6 +1,8 @@
-// Layouts of a matrix product -> a plan; a plan and pointers -> the product, by the library that is fastest there.
-// Invariant: a plan's product is normalised: out is row-major (else everything is transposed), dims of size 1 have the
-// strides that a dense matrix would have, and a batch that is one tall matrix is one.
+// Layouts of a matrix product -> a plan; a plan and pointers -> the product, by the library that is
+// fastest there.
+// Invariant: a plan's product is normalised: out is row-major (else everything is transposed), dims
+// of size 1 have the strides that a dense matrix would have, and a batch that is one tall matrix is
+// one.
 #include "gemm.h"
 
 #include <algorithm>
@@ -17,12 +19,12 @@ namespace rl {
 
 struct GemmPlan {
   Gemm gemm;
-  bool swapped;                                    // out^T = y^T x^T
-  double work;                                     // multiply-adds
+  bool swapped;  // out^T = y^T x^T
+  double work;   // multiply-adds
   std::atomic<int64_t> runs{0};
-  std::mutex lock;                                 // guards what follows
-  int threads = 0;                                 // that the primitives were made for
-  std::shared_ptr<Matmul> direct, wide;            // wide: halves in, float32 out, for alpha and beta
+  std::mutex lock;                       // guards what follows
+  int threads = 0;                       // that the primitives were made for
+  std::shared_ptr<Matmul> direct, wide;  // wide: halves in, float32 out, for alpha and beta
 };
 
 namespace {
@@ -39,15 +41,17 @@ enum class Route { Plain, OpenBlas, OneDnn };
 bool half(DType d) { return d == DType::Float16 || d == DType::BFloat16; }
 
 const char* const kNames[3][kDTypes] = {
-    {"rushlight gemm", "rushlight gemm", "rushlight gemm", "rushlight gemm", "rushlight gemm", "rushlight gemm",
-     "rushlight gemm", "rushlight gemm", "rushlight gemm", "rushlight gemm"},
+    {"rushlight gemm", "rushlight gemm", "rushlight gemm", "rushlight gemm", "rushlight gemm",
+     "rushlight gemm", "rushlight gemm", "rushlight gemm", "rushlight gemm", "rushlight gemm"},
     {"", "", "", "", "", "", "", "", "openblas sgemm", "openblas dgemm"},
     {"", "", "", "", "", "", "onednn matmul", "onednn matmul", "onednn matmul", ""},
 };
 
 // The rules, from measurements (time_rt gemm):
-// - float32 takes OpenBLAS until a shape has come twice, then oneDNN, whose primitives cost up to milliseconds to make;
-// - below kSmall multiply-adds OpenBLAS stays: its call costs 0.05 microseconds against 0.46, and they draw level at 64^3.
+// - float32 takes OpenBLAS until a shape has come twice, then oneDNN, whose primitives cost up to
+// milliseconds to make;
+// - below kSmall multiply-adds OpenBLAS stays: its call costs 0.05 microseconds against 0.46, and
+// they draw level at 64^3.
 //   Matrix times vector draws level later;
 // - without OpenBLAS, below kTiny our own loop is done before oneDNN has started.
 constexpr double kSmall = 1 << 18, kSmallVector = 1 << 19, kTiny = 512;
@@ -58,8 +62,10 @@ Route route(const GemmPlan* plan, int64_t run) {
   if (g.dtype != DType::Float32 && g.dtype != DType::Float64) return Route::Plain;
   const bool blas = openblas_available() && openblas_takes(g);
   if (blas && (g.dtype == DType::Float64 || run == 0)) return Route::OpenBlas;
-  if (blas && plan->work < (std::min(g.m, g.n) <= 2 ? kSmallVector : kSmall)) return Route::OpenBlas;
-  if (g.dtype == DType::Float32 && onednn_available() && (blas || plan->work >= kTiny)) return Route::OneDnn;
+  if (blas && plan->work < (std::min(g.m, g.n) <= 2 ? kSmallVector : kSmall))
+    return Route::OpenBlas;
+  if (g.dtype == DType::Float32 && onednn_available() && (blas || plan->work >= kTiny))
+    return Route::OneDnn;
   return blas ? Route::OpenBlas : Route::Plain;
 }
 
@@ -86,9 +92,11 @@ std::shared_ptr<Matmul> primitive(GemmPlan* plan, bool wide) {
   return kept;
 }
 
-bool run_onednn(GemmPlan* plan, const void* x, const void* y, const void* bias, void* out, double alpha, double beta) {
+bool run_onednn(GemmPlan* plan, const void* x, const void* y, const void* bias, void* out,
+                double alpha, double beta) {
   const Gemm& g = plan->gemm;
-  // oneDNN reads a bias as if it were dense (it ignores the stride of a [1, n] one): only rows [n] and single numbers.
+  // oneDNN reads a bias as if it were dense (it ignores the stride of a [1, n] one): only rows [n]
+  // and single numbers.
   const bool plain_bias = g.bias[0] == 0 && g.bias[1] == 0 && g.bias[2] <= 1;
   if (alpha == 1 && (bias ? beta == 1 && plain_bias : !g.has_bias)) {
     const std::shared_ptr<Matmul> p = primitive(plan, false);
@@ -96,7 +104,9 @@ bool run_onednn(GemmPlan* plan, const void* x, const void* y, const void* bias, 
   }
   if (!half(g.dtype)) return false;
   const std::shared_ptr<Matmul> p = primitive(plan, true);
-  float* acc = p ? static_cast<float*>(std::malloc(static_cast<size_t>(g.b * g.m * g.n) * sizeof(float))) : nullptr;
+  float* acc =
+      p ? static_cast<float*>(std::malloc(static_cast<size_t>(g.b * g.m * g.n) * sizeof(float)))
+        : nullptr;
   const bool done = acc && onednn_run(p.get(), x, y, nullptr, acc);
   if (done) finish_run(g, acc, bias, out, alpha, beta);
   std::free(acc);
@@ -141,43 +151,52 @@ bool gemm_takes(const Layout* x) {
   const int64_t* sizes = x->shape() + x->ndim - 2;
   const int64_t* strides = x->strides() + x->ndim - 2;
   Leading unused;
-  return leading(sizes[0], sizes[1], strides[0], strides[1], &unused) && (x->ndim == 2 || x->strides()[0] >= 0);
+  return leading(sizes[0], sizes[1], strides[0], strides[1], &unused) &&
+         (x->ndim == 2 || x->strides()[0] >= 0);
 }
 
-GemmPlan* gemm_plan(const char* op, const Layout* x, const Layout* y, const Layout* bias, const Layout* out) {
+GemmPlan* gemm_plan(const char* op, const Layout* x, const Layout* y, const Layout* bias,
+                    const Layout* out) {
   const auto text = [](const Layout* l) { return shape_text(l->ndim, l->shape()); };
   for (const Layout* l : {x, y, out})
     if (l->ndim != 2 && l->ndim != 3)
-      fail(ErrorKind::Runtime, "[%s] expected matrices or batches of matrices, got %s and %s", op, text(x).c_str(),
-           text(y).c_str());
+      fail(ErrorKind::Runtime, "[%s] expected matrices or batches of matrices, got %s and %s", op,
+           text(x).c_str(), text(y).c_str());
   Gemm g = {};
   int64_t xs[3], ys[3], os[3];
   dims_of(x, xs, g.x);
   dims_of(y, ys, g.y);
   dims_of(out, os, g.out);
   if (xs[2] != ys[1])
-    fail(ErrorKind::Runtime, "[%s] expected x.shape[-1] == y.shape[-2], got %lld and %lld: shapes %s and %s", op,
-         static_cast<long long>(xs[2]), static_cast<long long>(ys[1]), text(x).c_str(), text(y).c_str());
-  if ((xs[0] != os[0] && xs[0] != 1) || (ys[0] != os[0] && ys[0] != 1) || os[1] != xs[1] || os[2] != ys[2])
-    fail(ErrorKind::Runtime, "[%s] %s and %s do not make an output of %s", op, text(x).c_str(), text(y).c_str(),
-         text(out).c_str());
+    fail(ErrorKind::Runtime,
+         "[%s] expected x.shape[-1] == y.shape[-2], got %lld and %lld: shapes %s and %s", op,
+         static_cast<long long>(xs[2]), static_cast<long long>(ys[1]), text(x).c_str(),
+         text(y).c_str());
+  if ((xs[0] != os[0] && xs[0] != 1) || (ys[0] != os[0] && ys[0] != 1) || os[1] != xs[1] ||
+      os[2] != ys[2])
+    fail(ErrorKind::Runtime, "[%s] %s and %s do not make an output of %s", op, text(x).c_str(),
+         text(y).c_str(), text(out).c_str());
   if (x->dtype != y->dtype || x->dtype != out->dtype || (bias && bias->dtype != x->dtype))
-    fail(ErrorKind::Runtime, "[%s] expected one dtype, got %s and %s (output %s)", op, dtype_name(x->dtype),
-         dtype_name(y->dtype), dtype_name(out->dtype));
-  if (x->dtype == DType::Bool) fail(ErrorKind::NotImplemented, "[%s] not implemented for 'Bool'", op);
+    fail(ErrorKind::Runtime, "[%s] expected one dtype, got %s and %s (output %s)", op,
+         dtype_name(x->dtype), dtype_name(y->dtype), dtype_name(out->dtype));
+  if (x->dtype == DType::Bool)
+    fail(ErrorKind::NotImplemented, "[%s] not implemented for 'Bool'", op);
   for (const Layout* l : {x, y, out})
     if (!gemm_takes(l))
-      fail(ErrorKind::NotImplemented, "[%s] strides %s of shape %s have no unit stride: make the operand contiguous", op,
+      fail(ErrorKind::NotImplemented,
+           "[%s] strides %s of shape %s have no unit stride: make the operand contiguous", op,
            shape_text(l->ndim, l->strides()).c_str(), text(l).c_str());
   g.b = os[0], g.m = os[1], g.n = os[2], g.k = xs[2];
   g.dtype = g.out_dtype = x->dtype;
   if (bias) {
     int64_t bs[3] = {};
-    if (bias->ndim > 3) fail(ErrorKind::Runtime, "[%s] bias %s has too many dimensions", op, text(bias).c_str());
+    if (bias->ndim > 3)
+      fail(ErrorKind::Runtime, "[%s] bias %s has too many dimensions", op, text(bias).c_str());
     dims_of(bias, bs, g.bias);
     for (int d = 0; d < 3; ++d)
       if (bs[d] != os[d] && bs[d] != 1)
-        fail(ErrorKind::Runtime, "[%s] bias %s does not broadcast to %s", op, text(bias).c_str(), text(out).c_str());
+        fail(ErrorKind::Runtime, "[%s] bias %s does not broadcast to %s", op, text(bias).c_str(),
+             text(out).c_str());
     g.has_bias = true;
   }
 
@@ -187,7 +206,8 @@ GemmPlan* gemm_plan(const char* op, const Layout* x, const Layout* y, const Layo
     Leading xl, ol;
     leading(g.m, g.k, g.x[1], g.x[2], &xl);
     leading(g.m, g.n, g.out[1], g.out[2], &ol);
-    if (g.b > 1 && g.y[0] == 0 && !xl.transposed && !ol.transposed && g.x[0] == g.m * xl.ld && g.out[0] == g.m * ol.ld &&
+    if (g.b > 1 && g.y[0] == 0 && !xl.transposed && !ol.transposed && g.x[0] == g.m * xl.ld &&
+        g.out[0] == g.m * ol.ld &&
         (g.bias[1] == 0 ? g.bias[0] == 0 : g.bias[0] == g.m * g.bias[1])) {
       g.x[1] = xl.ld;
       g.out[1] = ol.ld;
@@ -217,7 +237,8 @@ GemmPlan* gemm_plan(const char* op, const Layout* x, const Layout* y, const Layo
   GemmPlan* plan = new GemmPlan;
   plan->gemm = g;
   plan->swapped = swapped;
-  plan->work = static_cast<double>(g.b) * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+  plan->work = static_cast<double>(g.b) * static_cast<double>(g.m) * static_cast<double>(g.n) *
+               static_cast<double>(g.k);
   return plan;
 }
 
@@ -225,10 +246,11 @@ void gemm_run(GemmPlan* plan, void* x, void* y, void* bias, void* out, double al
   const Gemm& g = plan->gemm;
   if (g.b == 0 || g.m == 0 || g.n == 0) return;
   if (plan->swapped) std::swap(x, y);
-  if (!g.has_bias || beta == 0) bias = nullptr;   // beta 0 ignores NaN in the bias
+  if (!g.has_bias || beta == 0) bias = nullptr;  // beta 0 ignores NaN in the bias
   Route to = g.k == 0 ? Route::Plain : route(plan, plan->runs++);
   if (to == Route::OneDnn && !run_onednn(plan, x, y, bias, out, alpha, beta))
-    to = g.dtype == DType::Float32 && openblas_available() && openblas_takes(g) ? Route::OpenBlas : Route::Plain;
+    to = g.dtype == DType::Float32 && openblas_available() && openblas_takes(g) ? Route::OpenBlas
+                                                                                : Route::Plain;
   if (to == Route::OpenBlas) {
     if (bias) finish_run(g, nullptr, bias, out, 1, beta);
     openblas_run(g, x, y, out, alpha, bias ? 1 : 0);

@@ -22,7 +22,7 @@ struct Library {
 };
 
 Library& library() {
-  static Library* one = new Library;   // plans point into it: never destroyed
+  static Library* one = new Library;  // plans point into it: never destroyed
   return *one;
 }
 

@@ -1,5 +1,6 @@
 // Shape, strides, dtype and device -> the one Layout that stands for them.
-// Invariant: two live layouts with equal contents are the same pointer; numel and the byte size fit int64.
+// Invariant: two live layouts with equal contents are the same pointer; numel and the byte size fit
+// int64.
 #include "layout.h"
 
 #include <cstdlib>
@@ -25,7 +26,7 @@ Table& table() {
 void grow(Table& t) {
   const uint64_t mask = t.mask * 2 + 1;
   Layout** buckets = static_cast<Layout**>(std::calloc(mask + 1, sizeof(Layout*)));
-  if (!buckets) return;   // longer chains are slow, not wrong
+  if (!buckets) return;  // longer chains are slow, not wrong
   for (uint64_t i = 0; i <= t.mask; ++i) {
     for (Layout* x = t.buckets[i]; x;) {
       Layout* next = x->next;
@@ -59,7 +60,8 @@ bool is_contiguous(int ndim, const int64_t* shape, const int64_t* strides) {
   return true;
 }
 
-// Whether the dims, ordered by stride, tile one block: each step finds the dim whose stride is next.
+// Whether the dims, ordered by stride, tile one block: each step finds the dim whose stride is
+// next.
 bool is_dense(int ndim, const int64_t* shape, const int64_t* strides) {
   int64_t want = 1;
   uint32_t left = 0;
@@ -90,8 +92,8 @@ Layout* layout_intern(DType dtype, Device device, int ndim, const int64_t* shape
   const size_t bytes = sizeof(int64_t) * static_cast<size_t>(ndim);
   for (Layout* x = t.buckets[hash & t.mask]; x; x = x->next) {
     if (x->hash == hash && x->dtype == dtype && x->device == device && x->ndim == ndim &&
-        (ndim == 0 || (!std::memcmp(x->dims, shape, bytes) &&
-                       !std::memcmp(x->dims + ndim, strides, bytes)))) {
+        (ndim == 0 ||
+         (!std::memcmp(x->dims, shape, bytes) && !std::memcmp(x->dims + ndim, strides, bytes)))) {
       ++x->refs;
       return x;
     }

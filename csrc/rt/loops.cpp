@@ -1,6 +1,8 @@
-// An iteration space -> a plan: loops merged and fitted to the kernel's axes; a plan and pointers -> the work done.
-// Invariant: merging, splitting, tiling and excess loops never change which elements meet, nor the order within a row:
-// row loops keep the order of dims, so that folds and indices do not depend on strides.
+// An iteration space -> a plan: loops merged and fitted to the kernel's axes; a plan and pointers
+// -> the work done.
+// Invariant: merging, splitting, tiling and excess loops never change which elements meet, nor the
+// order within a row: row loops keep the order of dims, so that folds and indices do not depend on
+// strides.
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
@@ -13,13 +15,14 @@
 namespace rl {
 namespace {
 
-constexpr int kNumbers = 128;                  // most numbers a kernel call takes
-constexpr int32_t kUsesCounter = 1 << 30;      // in KernelEntry::serial
-constexpr int64_t kTile = 32;                  // elements: measured, see test_rt.cpp "transpose"
-constexpr double kOperationNs = 0.06, kByteNs = 0.02;   // of one thread, vectorised, from L2
+constexpr int kNumbers = 128;              // most numbers a kernel call takes
+constexpr int32_t kUsesCounter = 1 << 30;  // in KernelEntry::serial
+constexpr int64_t kTile = 32;              // elements: measured, see test_rt.cpp "transpose"
+constexpr double kOperationNs = 0.06, kByteNs = 0.02;  // of one thread, vectorised, from L2
 constexpr double kSplitNs = 25e3, kPieceNs = 10e3, kReleaseNs = 20e3;
 
-// Drops loops of one step and joins neighbours that every buffer walks as one. Returns the new count.
+// Drops loops of one step and joins neighbours that every buffer walks as one. Returns the new
+// count.
 int merge(Loop* loops, int count, int nbuf) {
   int kept = 0;
   for (int i = 0; i < count; ++i) {
@@ -27,7 +30,8 @@ int merge(Loop* loops, int count, int nbuf) {
     if (kept) {
       Loop& outer = loops[kept - 1];
       bool one = outer.counter == loops[i].counter * loops[i].size;
-      for (int b = 0; b < nbuf && one; ++b) one = outer.stride[b] == loops[i].stride[b] * loops[i].size;
+      for (int b = 0; b < nbuf && one; ++b)
+        one = outer.stride[b] == loops[i].stride[b] * loops[i].size;
       if (one) {
         const int64_t size = outer.size * loops[i].size;
         outer = loops[i];
@@ -41,12 +45,16 @@ int merge(Loop* loops, int count, int nbuf) {
   return kept;
 }
 
-// Outer loops by descending stride: of the outputs for scalar kernels, of the full operands where there are rows.
+// Outer loops by descending stride: of the outputs for scalar kernels, of the full operands where
+// there are rows.
 void sort(const Recipe& recipe, bool has_rows, Loop* loops, int count) {
   int buffers[kBuffers], n = 0, perm[kMaxDims];
-  const auto outputs = [&] { for (int o = 0; o < recipe.noutputs; ++o) buffers[n++] = recipe.ninputs + o; };
+  const auto outputs = [&] {
+    for (int o = 0; o < recipe.noutputs; ++o) buffers[n++] = recipe.ninputs + o;
+  };
   const auto operands = [&](Operand kind) {
-    for (int i = 0; i < recipe.ninputs; ++i) if (recipe.in[i] == kind) buffers[n++] = i;
+    for (int i = 0; i < recipe.ninputs; ++i)
+      if (recipe.in[i] == kind) buffers[n++] = i;
   };
   if (!has_rows) outputs();
   operands(Operand::Full);
@@ -72,14 +80,15 @@ void choose_split(LoopPlan* plan, const Recipe& recipe, int no_split_excess, boo
   for (int a = 0; a < worked; ++a) elements *= static_cast<double>(plan->n[a]);
   for (int e = 0; e < plan->excess; ++e) elements *= static_cast<double>(m[e]);
   for (int b = 0; b < plan->nbuf; ++b)
-    if (b >= recipe.ninputs || recipe.in[b] == Operand::Full) bytes += static_cast<double>(plan->itemsize[b]);
+    if (b >= recipe.ninputs || recipe.in[b] == Operand::Full)
+      bytes += static_cast<double>(plan->itemsize[b]);
   double ns = elements * (plan->kernel->cost * kOperationNs + bytes * kByteNs);
   plan->split = -1;
   plan->pieces = 1;
   if (ns >= kSplitNs) {
     const int64_t pieces = static_cast<int64_t>(ns / kPieceNs);
-    // The outermost axis that feeds all threads well; else the longest. The unit-stride axis of a scalar kernel counts in
-    // runs of 64.
+    // The outermost axis that feeds all threads well; else the longest. The unit-stride axis of a
+    // scalar kernel counts in runs of 64.
     const int64_t enough = 4 * num_threads();
     int64_t best = 1;
     for (int i = 0; i < plan->excess + plan->kernel->outer && best < enough; ++i) {
@@ -100,7 +109,8 @@ void choose_split(LoopPlan* plan, const Recipe& recipe, int no_split_excess, boo
   plan->release = ns > kReleaseNs;
 }
 
-// A copy whose unit strides lie on different axes runs in squares, so that lines are used up while they are cached.
+// A copy whose unit strides lie on different axes runs in squares, so that lines are used up while
+// they are cached.
 void choose_tile(LoopPlan* plan, const Recipe& recipe) {
   plan->tile[0] = plan->tile[1] = -1;
   const int axes = plan->axes, last = axes - 1;
@@ -122,16 +132,20 @@ LoopPlan* fit(const char* op, const Recipe& recipe, Layout* const* inputs, Space
   const KernelEntry* kernel = recipe.kernel;
   const int axes = kernel->outer + kernel->inner, nbuf = space.nbuf;
   const bool table = recipe.rule == Rule::Table || recipe.rule == Rule::IntoTable;
-  if (kernel->inputs != recipe.ninputs || kernel->outputs != recipe.noutputs || axes * (2 + nbuf) + 1 > kNumbers ||
-      (table && (kernel->outer != 2 || kernel->inner < 1)))
-    fail(ErrorKind::Runtime, "[%s] kernel %s takes %d operands, %d outputs and %d + %d loops, which does not fit its recipe",
+  if (kernel->inputs != recipe.ninputs || kernel->outputs != recipe.noutputs ||
+      axes * (2 + nbuf) + 1 > kNumbers || (table && (kernel->outer != 2 || kernel->inner < 1)))
+    fail(ErrorKind::Runtime,
+         "[%s] kernel %s takes %d operands, %d outputs and %d + %d loops, which does not fit its "
+         "recipe",
          op, kernel->key, kernel->inputs, kernel->outputs, kernel->outer, kernel->inner);
 
   for (int g = 0; g < 3; ++g)
-    for (int i = 0; i < space.count[g] && !(kernel->serial & kUsesCounter); ++i) space.loops[g][i].counter = 0;
+    for (int i = 0; i < space.count[g] && !(kernel->serial & kUsesCounter); ++i)
+      space.loops[g][i].counter = 0;
   const int32_t serial = kernel->serial & ~kUsesCounter;
   if (!space.ordered && !serial)
-    sort(recipe, space.count[Space::kRow] > 0, space.loops[Space::kOuter], space.count[Space::kOuter]);
+    sort(recipe, space.count[Space::kRow] > 0, space.loops[Space::kOuter],
+         space.count[Space::kOuter]);
   for (int g = 0; g < 3; ++g) space.count[g] = merge(space.loops[g], space.count[g], nbuf);
   // Where there is nothing to walk, strides mean nothing: rows are one loop of the right length.
   bool nothing = false;
@@ -143,8 +157,9 @@ LoopPlan* fit(const char* op, const Recipe& recipe, Layout* const* inputs, Space
   }
   const int rows = space.count[Space::kRow];
   if (rows > kernel->inner)
-    fail(ErrorKind::NotImplemented, "[%s] row dimensions need %d loops and kernel %s has %d: make the operand contiguous",
-         op, rows, kernel->key, kernel->inner);
+    fail(ErrorKind::NotImplemented,
+         "[%s] row dimensions need %d loops and kernel %s has %d: make the operand contiguous", op,
+         rows, kernel->key, kernel->inner);
 
   // Which group each outer axis belongs to: a table's axis 1 is its trailing dims.
   const int split_at = table ? 1 : kernel->outer;
@@ -153,7 +168,8 @@ LoopPlan* fit(const char* op, const Recipe& recipe, Layout* const* inputs, Space
   for (int g = 0; g < 2; ++g) excess[g] = std::max(0, space.count[g] - room[g]);
   const int extra = excess[0] + excess[1], count = axes * (2 + nbuf) + 1;
   const size_t numbers = static_cast<size_t>(count + extra * (2 + nbuf));
-  LoopPlan* plan = static_cast<LoopPlan*>(std::calloc(1, sizeof(LoopPlan) + sizeof(int64_t) * numbers));
+  LoopPlan* plan =
+      static_cast<LoopPlan*>(std::calloc(1, sizeof(LoopPlan) + sizeof(int64_t) * numbers));
   if (!plan) fail(ErrorKind::Memory, "[%s] no memory for a plan", op);
   plan->kernel = kernel;
   plan->nbuf = nbuf;
@@ -180,7 +196,8 @@ LoopPlan* fit(const char* op, const Recipe& recipe, Layout* const* inputs, Space
   for (int b = 0; b < recipe.ninputs; ++b) plan->itemsize[b] = itemsize(inputs[b]->dtype);
   for (int b = 0; b < recipe.noutputs; ++b)
     plan->itemsize[recipe.ninputs + b] = itemsize(recipe.out_dtype[b]);
-  // Where an axis is serial, so are the loops that were cut off its group: for tables the first, else all.
+  // Where an axis is serial, so are the loops that were cut off its group: for tables the first,
+  // else all.
   choose_split(plan, recipe, serial ? (table ? excess[0] : extra) : 0, space.row_is_range);
   choose_tile(plan, recipe);
   return plan;
@@ -193,7 +210,7 @@ struct Walk {
   const Number* numbers;
   char* p[kBuffers];
   int64_t n[kNumbers];
-  int64_t excess[kMaxDims];      // sizes
+  int64_t excess[kMaxDims];  // sizes
 
   int64_t& base() { return n[plan->axes * (2 + plan->nbuf)]; }
 
@@ -243,7 +260,7 @@ struct Walk {
 
 struct Job {
   const Walk* walk;
-  int64_t unit;                  // elements of the split axis in a share
+  int64_t unit;  // elements of the split axis in a share
   std::mutex lock;
   int64_t code = 0, first = INT64_MAX;
 };
@@ -257,7 +274,7 @@ void run_share(void* context, int64_t begin, int64_t end) {
   walk.move(axis, from);
   if (const int64_t code = walk.run()) {
     const std::lock_guard<std::mutex> hold(job.lock);
-    if (begin < job.first) {     // report what one thread would have met first
+    if (begin < job.first) {  // report what one thread would have met first
       job.first = begin;
       job.code = code;
     }
@@ -266,8 +283,8 @@ void run_share(void* context, int64_t begin, int64_t end) {
 
 }  // namespace
 
-LoopPlan* loop_plan(const char* op, const Recipe& recipe, Layout* const* inputs, Layout* const* given,
-                    const int64_t* sizes, int nsizes, Layout** outs) {
+LoopPlan* loop_plan(const char* op, const Recipe& recipe, Layout* const* inputs,
+                    Layout* const* given, const int64_t* sizes, int nsizes, Layout** outs) {
   Space space;
   make_space(op, recipe, inputs, given, sizes, nsizes, outs, &space);
   try {
@@ -295,7 +312,8 @@ int64_t loop_run(const LoopPlan* plan, void* const* pointers, const Number* numb
   std::copy(plan->n + plan->count, plan->n + plan->count + plan->excess, walk.excess);
   if (threads == 1) return walk.run();
 
-  // Shares are whole cache lines of the unit-stride axis, whole tiles of a tiled one, else single steps.
+  // Shares are whole cache lines of the unit-stride axis, whole tiles of a tiled one, else single
+  // steps.
   const int axis = plan->split;
   const bool runs = plan->kernel->inner == 0 && axis == plan->axes - 1;
   Job job;

@@ -1,7 +1,10 @@
-// A product's description -> a oneDNN primitive, made once and shared; a primitive and pointers -> the product.
-// Invariant: a primitive runs with as many threads as it was made for, one call at a time, on scratch memory of ours.
+// A product's description -> a oneDNN primitive, made once and shared; a primitive and pointers ->
+// the product.
+// Invariant: a primitive runs with as many threads as it was made for, one call at a time, on
+// scratch memory of ours.
 //
-// Only types are taken from the headers (3.2): the functions come from the opened library, so that nothing links to it.
+// Only types are taken from the headers (3.2): the functions come from the opened library, so that
+// nothing links to it.
 #include "libraries.h"
 
 #if __has_include("oneapi/dnnl/dnnl.h")
@@ -21,21 +24,25 @@
 namespace rl {
 namespace {
 
-constexpr size_t kKept = 512;      // primitives
+constexpr size_t kKept = 512;  // primitives
 
-#define RL_DNNL_FUNCTIONS(F)                                                                                         \
-  F(dnnl_engine_create) F(dnnl_stream_create) F(dnnl_memory_desc_create_with_strides) F(dnnl_memory_desc_destroy)    \
-  F(dnnl_memory_desc_get_size) F(dnnl_memory_create) F(dnnl_memory_destroy) F(dnnl_memory_set_data_handle)           \
-  F(dnnl_primitive_attr_create) F(dnnl_primitive_attr_destroy) F(dnnl_primitive_attr_set_scratchpad_mode)            \
-  F(dnnl_matmul_primitive_desc_create) F(dnnl_primitive_desc_query_md) F(dnnl_primitive_desc_destroy)                \
-  F(dnnl_primitive_create) F(dnnl_primitive_destroy) F(dnnl_primitive_execute) F(dnnl_stream_destroy)                \
+// clang-format off
+#define RL_DNNL_FUNCTIONS(F)                                                          \
+  F(dnnl_engine_create) F(dnnl_stream_create) F(dnnl_memory_desc_create_with_strides) \
+  F(dnnl_memory_desc_destroy) F(dnnl_memory_desc_get_size) F(dnnl_memory_create)      \
+  F(dnnl_memory_destroy) F(dnnl_memory_set_data_handle) F(dnnl_primitive_attr_create) \
+  F(dnnl_primitive_attr_destroy) F(dnnl_primitive_attr_set_scratchpad_mode)           \
+  F(dnnl_matmul_primitive_desc_create) F(dnnl_primitive_desc_query_md)                \
+  F(dnnl_primitive_desc_destroy) F(dnnl_primitive_create) F(dnnl_primitive_destroy)   \
+  F(dnnl_primitive_execute) F(dnnl_stream_destroy)                                    \
   F(dnnl_set_primitive_cache_capacity)
+// clang-format on
 
 struct OneDnn {
 #define RL_DECLARE(name) decltype(&::name) name = nullptr;
   RL_DNNL_FUNCTIONS(RL_DECLARE)
 #undef RL_DECLARE
-  dnnl_engine_t engine = nullptr;    // null: not available
+  dnnl_engine_t engine = nullptr;  // null: not available
 };
 
 const OneDnn& library() {
@@ -45,13 +52,14 @@ const OneDnn& library() {
     void* handle = path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
     if (!handle) return l;
     bool complete = true;
-#define RL_LOAD(name)                                                     \
-  l.name = reinterpret_cast<decltype(&::name)>(dlsym(handle, #name));     \
+#define RL_LOAD(name)                                                 \
+  l.name = reinterpret_cast<decltype(&::name)>(dlsym(handle, #name)); \
   complete = complete && l.name;
     RL_DNNL_FUNCTIONS(RL_LOAD)
 #undef RL_LOAD
-    if (!complete || l.dnnl_engine_create(&l.engine, dnnl_cpu, 0) != dnnl_success) l.engine = nullptr;
-    if (l.engine) l.dnnl_set_primitive_cache_capacity(0);    // we keep them ourselves
+    if (!complete || l.dnnl_engine_create(&l.engine, dnnl_cpu, 0) != dnnl_success)
+      l.engine = nullptr;
+    if (l.engine) l.dnnl_set_primitive_cache_capacity(0);  // we keep them ourselves
     return l;
   }();
   return one;
@@ -99,9 +107,10 @@ struct Matmul {
 
 namespace {
 
-// Size-1 and repeated dims are described as dims of size 1: oneDNN broadcasts those and wants no stride 0.
-bool describe(const OneDnn& l, dnnl_memory_desc_t* out, DType type, const int64_t* sizes, const int64_t* strides,
-              int batched) {
+// Size-1 and repeated dims are described as dims of size 1: oneDNN broadcasts those and wants no
+// stride 0.
+bool describe(const OneDnn& l, dnnl_memory_desc_t* out, DType type, const int64_t* sizes,
+              const int64_t* strides, int batched) {
   const int ndim = 2 + batched;
   dnnl_dims_t dims, steps;
   for (int d = 0; d < ndim; ++d) {
@@ -111,7 +120,8 @@ bool describe(const OneDnn& l, dnnl_memory_desc_t* out, DType type, const int64_
   }
   for (int d = ndim - 1; d >= 0; --d)
     if (steps[d] == 0) steps[d] = d + 1 < ndim ? dims[d + 1] * steps[d + 1] : 1;
-  return l.dnnl_memory_desc_create_with_strides(out, ndim, dims, type_of(type), steps) == dnnl_success;
+  return l.dnnl_memory_desc_create_with_strides(out, ndim, dims, type_of(type), steps) ==
+         dnnl_success;
 }
 
 std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
@@ -121,20 +131,26 @@ std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
   dnnl_primitive_attr_t attr = nullptr;
   dnnl_primitive_desc_t pd = nullptr;
   std::shared_ptr<Matmul> p = std::make_shared<Matmul>();
-  bool ok = describe(l, &md[0], g.dtype, xs, g.x, batched) && describe(l, &md[1], g.dtype, ys, g.y, batched) &&
-            (!g.has_bias || describe(l, &md[2], g.dtype, os, g.bias, batched)) &&
-            describe(l, &md[3], g.out_dtype, os, g.out, batched) && l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
-            l.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
-            l.dnnl_matmul_primitive_desc_create(&pd, l.engine, md[0], md[1], md[2], md[3], attr) == dnnl_success &&
-            l.dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
-            l.dnnl_stream_create(&p->stream, l.engine, dnnl_stream_default_flags) == dnnl_success;
+  bool ok =
+      describe(l, &md[0], g.dtype, xs, g.x, batched) &&
+      describe(l, &md[1], g.dtype, ys, g.y, batched) &&
+      (!g.has_bias || describe(l, &md[2], g.dtype, os, g.bias, batched)) &&
+      describe(l, &md[3], g.out_dtype, os, g.out, batched) &&
+      l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
+      l.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
+      l.dnnl_matmul_primitive_desc_create(&pd, l.engine, md[0], md[1], md[2], md[3], attr) ==
+          dnnl_success &&
+      l.dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
+      l.dnnl_stream_create(&p->stream, l.engine, dnnl_stream_default_flags) == dnnl_success;
   for (int i = 0; i < 4 && ok; ++i)
-    if (md[i]) ok = l.dnnl_memory_create(&p->memory[i], md[i], l.engine, DNNL_MEMORY_NONE) == dnnl_success;
+    if (md[i])
+      ok = l.dnnl_memory_create(&p->memory[i], md[i], l.engine, DNNL_MEMORY_NONE) == dnnl_success;
   if (ok) {
     const_dnnl_memory_desc_t need = l.dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     p->scratch_bytes = need ? l.dnnl_memory_desc_get_size(need) : 0;
     if (p->scratch_bytes)
-      ok = l.dnnl_memory_create(&p->memory[Matmul::kScratch], need, l.engine, DNNL_MEMORY_NONE) == dnnl_success;
+      ok = l.dnnl_memory_create(&p->memory[Matmul::kScratch], need, l.engine, DNNL_MEMORY_NONE) ==
+           dnnl_success;
   }
   for (dnnl_memory_desc_t d : md)
     if (d) l.dnnl_memory_desc_destroy(d);
@@ -145,22 +161,36 @@ std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
 
 // What distinguishes one primitive from another, as bytes.
 std::string key_of(const Gemm& g) {
-  const int64_t numbers[] = {g.b, g.m, g.n, g.k, g.x[0], g.x[1], g.x[2], g.y[0], g.y[1], g.y[2], g.out[0], g.out[1],
-                             g.out[2], g.has_bias ? g.bias[0] : -1, g.has_bias ? g.bias[1] : -1,
-                             g.has_bias ? g.bias[2] : -1, static_cast<int64_t>(g.dtype) << 32 |
-                             static_cast<int64_t>(g.out_dtype) << 24 | g.threads};
+  const int64_t numbers[] = {
+      g.b,
+      g.m,
+      g.n,
+      g.k,
+      g.x[0],
+      g.x[1],
+      g.x[2],
+      g.y[0],
+      g.y[1],
+      g.y[2],
+      g.out[0],
+      g.out[1],
+      g.out[2],
+      g.has_bias ? g.bias[0] : -1,
+      g.has_bias ? g.bias[1] : -1,
+      g.has_bias ? g.bias[2] : -1,
+      static_cast<int64_t>(g.dtype) << 32 | static_cast<int64_t>(g.out_dtype) << 24 | g.threads};
   return std::string(reinterpret_cast<const char*>(numbers), sizeof numbers);
 }
 
 struct Lru {
   typedef std::list<std::pair<std::string, std::shared_ptr<Matmul>>> List;
   std::mutex lock;
-  List list;                                        // most recent first
+  List list;  // most recent first
   std::unordered_map<std::string, List::iterator> at;
 };
 
 Lru& lru() {
-  static Lru* one = new Lru;      // plans hold primitives after static destructors ran
+  static Lru* one = new Lru;  // plans hold primitives after static destructors ran
   return *one;
 }
 
@@ -179,8 +209,9 @@ std::shared_ptr<Matmul> onednn_matmul(const Gemm& g) {
     c.list.splice(c.list.begin(), c.list, found->second);
     return found->second->second;
   }
-  if (omp_get_max_threads() != g.threads) omp_set_num_threads(g.threads);   // oneDNN asks OpenMP, for each OS thread
-  std::shared_ptr<Matmul> made = make(l, g);                                // refusals are kept too
+  if (omp_get_max_threads() != g.threads)
+    omp_set_num_threads(g.threads);           // oneDNN asks OpenMP, for each OS thread
+  std::shared_ptr<Matmul> made = make(l, g);  // refusals are kept too
   c.list.emplace_front(key, made);
   c.at[key] = c.list.begin();
   if (c.list.size() > kKept) {
@@ -191,10 +222,12 @@ std::shared_ptr<Matmul> onednn_matmul(const Gemm& g) {
 }
 
 bool onednn_run(Matmul* p, const void* x, const void* y, const void* bias, void* out) {
-  static const int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
+  static const int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
+                              DNNL_ARG_SCRATCHPAD};
   const OneDnn& l = library();
   const std::lock_guard<std::mutex> hold(p->lock);
-  void* data[] = {const_cast<void*>(x), const_cast<void*>(y), const_cast<void*>(bias), out, scratch(p->scratch_bytes)};
+  void* data[] = {const_cast<void*>(x), const_cast<void*>(y), const_cast<void*>(bias), out,
+                  scratch(p->scratch_bytes)};
   dnnl_exec_arg_t arguments[Matmul::kArguments];
   int count = 0;
   for (int i = 0; i < Matmul::kArguments; ++i) {

@@ -1,4 +1,5 @@
-// A product of any dtype and strides -> the same, by blocked loops: for integers, and where no library is.
+// A product of any dtype and strides -> the same, by blocked loops: for integers, and where no
+// library is.
 // Invariant: each sum runs over k in order; halves are summed in float32, integers wrap.
 #include <algorithm>
 #include <cstring>
@@ -11,25 +12,37 @@ namespace {
 
 // ---- halves as bits
 
-struct BFloat16 { uint16_t bits; };
-struct Float16 { uint16_t bits; };
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Float16 {
+  uint16_t bits;
+};
 
-uint32_t bits_of(float f) { uint32_t u; std::memcpy(&u, &f, 4); return u; }
-float float_of(uint32_t u) { float f; std::memcpy(&f, &u, 4); return f; }
+uint32_t bits_of(float f) {
+  uint32_t u;
+  std::memcpy(&u, &f, 4);
+  return u;
+}
+float float_of(uint32_t u) {
+  float f;
+  std::memcpy(&f, &u, 4);
+  return f;
+}
 
 float widen(float v) { return v; }
 double widen(double v) { return v; }
 float widen(BFloat16 v) { return float_of(static_cast<uint32_t>(v.bits) << 16); }
 float widen(Float16 v) {
   const uint32_t sign = (v.bits & 0x8000u) << 16, rest = v.bits & 0x7fffu;
-  if (rest >= 0x7c00u) return float_of(sign | 0x7f800000u | (rest & 0x3ffu) << 13);     // inf, nan
+  if (rest >= 0x7c00u) return float_of(sign | 0x7f800000u | (rest & 0x3ffu) << 13);  // inf, nan
   if (rest >= 0x400u) return float_of(sign | ((rest << 13) + (112u << 23)));
-  return float_of(sign | bits_of(static_cast<float>(rest) * 0x1p-24f));                 // subnormal
+  return float_of(sign | bits_of(static_cast<float>(rest) * 0x1p-24f));  // subnormal
 }
 
 void narrow(float v, float* out) { *out = v; }
 void narrow(double v, double* out) { *out = v; }
-void narrow(float v, BFloat16* out) {       // to nearest even
+void narrow(float v, BFloat16* out) {  // to nearest even
   const uint32_t u = bits_of(v);
   out->bits = v != v ? static_cast<uint16_t>(u >> 16 | 0x40u)
                      : static_cast<uint16_t>((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
@@ -37,25 +50,44 @@ void narrow(float v, BFloat16* out) {       // to nearest even
 void narrow(float v, Float16* out) {
   const uint32_t u = bits_of(v), sign = u >> 16 & 0x8000u, rest = u & 0x7fffffffu;
   uint32_t half;
-  if (rest > 0x7f800000u) half = 0x7e00u;                                    // nan
-  else if (rest >= 0x477ff000u) half = 0x7c00u;                              // rounds to inf
-  else if (rest < 0x38800000u) half = bits_of(float_of(rest) + 0.5f) - 0x3f000000u;   // subnormal: the adder rounds
-  else half = (rest + 0xfffu + (rest >> 13 & 1u) - (112u << 23)) >> 13;
+  if (rest > 0x7f800000u)
+    half = 0x7e00u;  // nan
+  else if (rest >= 0x477ff000u)
+    half = 0x7c00u;  // rounds to inf
+  else if (rest < 0x38800000u)
+    half = bits_of(float_of(rest) + 0.5f) - 0x3f000000u;  // subnormal: the adder rounds
+  else
+    half = (rest + 0xfffu + (rest >> 13 & 1u) - (112u << 23)) >> 13;
   out->bits = static_cast<uint16_t>(sign | half);
 }
 
 // Integers are summed modulo 2^32 or 2^64, which narrows to the same bits.
-template <class T> uint32_t widen_small(T v) { return static_cast<uint32_t>(v); }
+template <class T>
+uint32_t widen_small(T v) {
+  return static_cast<uint32_t>(v);
+}
 uint32_t widen(uint8_t v) { return widen_small(v); }
 uint32_t widen(int8_t v) { return widen_small(v); }
 uint32_t widen(int16_t v) { return widen_small(v); }
 uint32_t widen(int32_t v) { return widen_small(v); }
 uint64_t widen(int64_t v) { return static_cast<uint64_t>(v); }
-template <class A, class T> void narrow(A v, T* out) { *out = static_cast<T>(v); }
+template <class A, class T>
+void narrow(A v, T* out) {
+  *out = static_cast<T>(v);
+}
 
-template <class A> A number(double v) { return static_cast<A>(v); }
-template <> uint32_t number<uint32_t>(double v) { return static_cast<uint32_t>(static_cast<int64_t>(v)); }
-template <> uint64_t number<uint64_t>(double v) { return static_cast<uint64_t>(static_cast<int64_t>(v)); }
+template <class A>
+A number(double v) {
+  return static_cast<A>(v);
+}
+template <>
+uint32_t number<uint32_t>(double v) {
+  return static_cast<uint32_t>(static_cast<int64_t>(v));
+}
+template <>
+uint64_t number<uint64_t>(double v) {
+  return static_cast<uint64_t>(static_cast<int64_t>(v));
+}
 
 // ---- the loop
 
@@ -83,10 +115,12 @@ void micro(int64_t depth, const A* a, const A* b, A* c) {
 }
 
 template <class T, class A>
-void finish(const Gemm& g, const A* acc, int64_t batch, int64_t i, int64_t j, int64_t count, const void* bias, void* out,
-            double alpha, double beta) {
+void finish(const Gemm& g, const A* acc, int64_t batch, int64_t i, int64_t j, int64_t count,
+            const void* bias, void* out, double alpha, double beta) {
   T* to = static_cast<T*>(out) + batch * g.out[0] + i * g.out[1] + j * g.out[2];
-  const T* add = bias ? static_cast<const T*>(bias) + batch * g.bias[0] + i * g.bias[1] + j * g.bias[2] : nullptr;
+  const T* add =
+      bias ? static_cast<const T*>(bias) + batch * g.bias[0] + i * g.bias[1] + j * g.bias[2]
+           : nullptr;
   const A scale = number<A>(alpha), scale_bias = number<A>(beta);
   for (int64_t q = 0; q < count; ++q) {
     A v = acc ? acc[q] : A(0);
@@ -102,9 +136,11 @@ void blocks(void* context, int64_t begin, int64_t end) {
   const Gemm& g = *call.gemm;
   static thread_local A a[kRows * kDeep], b[kDeep * kCols], c[kRows * kCols];
   for (int64_t block = begin; block < end; ++block) {
-    const int64_t batch = block / (call.row_blocks * call.col_blocks), rest = block % (call.row_blocks * call.col_blocks);
+    const int64_t batch = block / (call.row_blocks * call.col_blocks),
+                  rest = block % (call.row_blocks * call.col_blocks);
     const int64_t i0 = rest / call.col_blocks * kRows, j0 = rest % call.col_blocks * kCols;
-    const int64_t rows = std::min<int64_t>(kRows, g.m - i0), cols = std::min<int64_t>(kCols, g.n - j0);
+    const int64_t rows = std::min<int64_t>(kRows, g.m - i0),
+                  cols = std::min<int64_t>(kCols, g.n - j0);
     const int64_t quads = (rows + kQuad - 1) / kQuad, strips = (cols + kStrip - 1) / kStrip;
     const T* x = static_cast<const T*>(call.x) + batch * g.x[0] + i0 * g.x[1];
     const T* y = static_cast<const T*>(call.y) + batch * g.y[0] + j0 * g.y[2];
@@ -115,10 +151,12 @@ void blocks(void* context, int64_t begin, int64_t end) {
         for (int64_t p = 0; p < depth; ++p)
           for (int r = 0; r < kQuad; ++r) {
             const int64_t i = q * kQuad + r;
-            a[(q * depth + p) * kQuad + r] = i < rows ? widen(x[i * g.x[1] + (p0 + p) * g.x[2]]) : A(0);
+            a[(q * depth + p) * kQuad + r] =
+                i < rows ? widen(x[i * g.x[1] + (p0 + p) * g.x[2]]) : A(0);
           }
       for (int64_t p = 0; p < depth; ++p) {
-        for (int64_t j = 0; j < cols; ++j) b[p * kCols + j] = widen(y[(p0 + p) * g.y[1] + j * g.y[2]]);
+        for (int64_t j = 0; j < cols; ++j)
+          b[p * kCols + j] = widen(y[(p0 + p) * g.y[1] + j * g.y[2]]);
         for (int64_t j = cols; j < strips * kStrip; ++j) b[p * kCols + j] = A(0);
       }
       for (int64_t s = 0; s < strips; ++s)
@@ -126,7 +164,8 @@ void blocks(void* context, int64_t begin, int64_t end) {
           micro(depth, a + q * depth * kQuad, b + s * kStrip, c + q * kQuad * kCols + s * kStrip);
     }
     for (int64_t i = 0; i < rows; ++i)
-      finish<T, A>(g, c + i * kCols, batch, i0 + i, j0, cols, call.bias, call.out, call.alpha, call.beta);
+      finish<T, A>(g, c + i * kCols, batch, i0 + i, j0, cols, call.bias, call.out, call.alpha,
+                   call.beta);
   }
 }
 
@@ -135,16 +174,19 @@ void run(Call& call) {
   const Gemm& g = *call.gemm;
   call.row_blocks = (g.m + kRows - 1) / kRows;
   call.col_blocks = (g.n + kCols - 1) / kCols;
-  const int64_t work = std::min<int64_t>(g.m, kRows) * std::min<int64_t>(g.n, kCols) * std::max<int64_t>(g.k, 1);
+  const int64_t work =
+      std::min<int64_t>(g.m, kRows) * std::min<int64_t>(g.n, kCols) * std::max<int64_t>(g.k, 1);
   parallel_for(g.b * call.row_blocks * call.col_blocks, 1 + 100000 / work, blocks<T, A>, &call);
 }
 
 }  // namespace
 
-void plain_run(const Gemm& g, const void* x, const void* y, const void* bias, void* out, double alpha, double beta) {
+void plain_run(const Gemm& g, const void* x, const void* y, const void* bias, void* out,
+               double alpha, double beta) {
   Call call{&g, x, y, bias, out, alpha, beta, 0, 0};
   switch (g.dtype) {
-    case DType::Bool: case DType::UInt8: return run<uint8_t, uint32_t>(call);
+    case DType::Bool:
+    case DType::UInt8: return run<uint8_t, uint32_t>(call);
     case DType::Int8: return run<int8_t, uint32_t>(call);
     case DType::Int16: return run<int16_t, uint32_t>(call);
     case DType::Int32: return run<int32_t, uint32_t>(call);
@@ -156,15 +198,24 @@ void plain_run(const Gemm& g, const void* x, const void* y, const void* bias, vo
   }
 }
 
-void finish_run(const Gemm& g, const float* acc, const void* bias, void* out, double alpha, double beta) {
+void finish_run(const Gemm& g, const float* acc, const void* bias, void* out, double alpha,
+                double beta) {
   for (int64_t batch = 0; batch < g.b; ++batch)
     for (int64_t i = 0; i < g.m; ++i) {
       const float* row = acc ? acc + (batch * g.m + i) * g.n : nullptr;
       switch (g.dtype) {
-        case DType::Float16: finish<Float16, float>(g, row, batch, i, 0, g.n, bias, out, alpha, beta); break;
-        case DType::BFloat16: finish<BFloat16, float>(g, row, batch, i, 0, g.n, bias, out, alpha, beta); break;
-        case DType::Float32: finish<float, float>(g, row, batch, i, 0, g.n, bias, out, alpha, beta); break;
-        default: finish<double, double>(g, nullptr, batch, i, 0, g.n, bias, out, alpha, beta); break;
+        case DType::Float16:
+          finish<Float16, float>(g, row, batch, i, 0, g.n, bias, out, alpha, beta);
+          break;
+        case DType::BFloat16:
+          finish<BFloat16, float>(g, row, batch, i, 0, g.n, bias, out, alpha, beta);
+          break;
+        case DType::Float32:
+          finish<float, float>(g, row, batch, i, 0, g.n, bias, out, alpha, beta);
+          break;
+        default:
+          finish<double, double>(g, nullptr, batch, i, 0, g.n, bias, out, alpha, beta);
+          break;
       }
     }
 }

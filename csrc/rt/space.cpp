@@ -1,5 +1,7 @@
-// A recipe and operand layouts -> output layouts and the iteration space. The native form of the layout rules.
-// Invariant: every buffer's strides stand in the full shape; 0 where it is broadcast or has one number a row.
+// A recipe and operand layouts -> output layouts and the iteration space. The native form of the
+// layout rules.
+// Invariant: every buffer's strides stand in the full shape; 0 where it is broadcast or has one
+// number a row.
 #include "space.h"
 
 #include <algorithm>
@@ -19,7 +21,7 @@ struct Builder {
   Layout** outs;
   int ndim = 0;
   int64_t shape[kMaxDims] = {};
-  Loop dims[kMaxDims] = {};            // one for each dim of the full shape, all buffers
+  Loop dims[kMaxDims] = {};  // one for each dim of the full shape, all buffers
   uint32_t rows = 0;
 
   std::string shapes() const {
@@ -42,8 +44,10 @@ struct Builder {
       const int64_t have = x->shape()[d];
       if (have == size || have == 1) continue;
       if (size != 1)
-        fail(ErrorKind::Runtime, "[%s] The size of tensor a (%lld) must match the size of tensor b (%lld) at "
-             "non-singleton dimension %d: shapes %s", op, Int(size), Int(have), d + shift, shapes().c_str());
+        fail(ErrorKind::Runtime,
+             "[%s] The size of tensor a (%lld) must match the size of tensor b (%lld) at "
+             "non-singleton dimension %d: shapes %s",
+             op, Int(size), Int(have), d + shift, shapes().c_str());
       size = have;
     }
   }
@@ -51,7 +55,7 @@ struct Builder {
   void stride_operand(int i) {
     const Layout* x = inputs[i];
     const int nrows = __builtin_popcount(rows);
-    if (per_row(i) && x->ndim == ndim - nrows) {          // row dims left out
+    if (per_row(i) && x->ndim == ndim - nrows) {  // row dims left out
       for (int d = 0, from = 0; d < ndim; ++d)
         if (!(rows >> d & 1)) stride_dim(i, d, x->shape()[from], x->strides()[from]), ++from;
       return;
@@ -59,7 +63,8 @@ struct Builder {
     const int shift = ndim - x->ndim;
     for (int d = 0; d < x->ndim; ++d) {
       if (per_row(i) && (rows >> (d + shift) & 1) && x->shape()[d] != 1)
-        fail(ErrorKind::Runtime, "[%s] expected one number a row, got size %lld in row dimension %d: shapes %s", op,
+        fail(ErrorKind::Runtime,
+             "[%s] expected one number a row, got size %lld in row dimension %d: shapes %s", op,
              Int(x->shape()[d]), d + shift, shapes().c_str());
       stride_dim(i, d + shift, x->shape()[d], x->strides()[d]);
     }
@@ -67,12 +72,13 @@ struct Builder {
 
   void stride_dim(int i, int d, int64_t size, int64_t stride) {
     if (size != shape[d] && size != 1)
-      fail(ErrorKind::Runtime, "[%s] expected size %lld in dimension %d, got %lld: shapes %s", op, Int(shape[d]), d,
-           Int(size), shapes().c_str());
+      fail(ErrorKind::Runtime, "[%s] expected size %lld in dimension %d, got %lld: shapes %s", op,
+           Int(shape[d]), d, Int(size), shapes().c_str());
     dims[d].stride[i] = size == shape[d] ? stride : 0;
   }
 
-  // Strides of Output::Same. Operands that agree on a dense layout hand it on as it is; else dims are ordered.
+  // Strides of Output::Same. Operands that agree on a dense layout hand it on as it is; else dims
+  // are ordered.
   void same_strides(int64_t* strides) const {
     int full[kBuffers], n = 0;
     const Layout* first = nullptr;
@@ -84,7 +90,8 @@ struct Builder {
       if (!first) first = x;
       alike = alike && x->dense && x->ndim == ndim && std::equal(shape, shape + ndim, x->shape()) &&
               std::equal(x->strides(), x->strides() + ndim, first->strides());
-      contiguous = contiguous && x->contiguous && x->ndim == ndim && std::equal(shape, shape + ndim, x->shape());
+      contiguous = contiguous && x->contiguous && x->ndim == ndim &&
+                   std::equal(shape, shape + ndim, x->shape());
     }
     int perm[kMaxDims];
     for (int d = 0; d < ndim; ++d) perm[d] = ndim - 1 - d;
@@ -104,14 +111,16 @@ struct Builder {
   void output(int o, DType dtype, int nd, const int64_t* sh, const int64_t* strides) {
     Layout* g = given ? given[o] : nullptr;
     if (!g) {
-      outs[o] = strides ? layout_intern(dtype, device(), nd, sh, strides) : layout_dense(dtype, device(), nd, sh);
+      outs[o] = strides ? layout_intern(dtype, device(), nd, sh, strides)
+                        : layout_dense(dtype, device(), nd, sh);
       return;
     }
     if (g->ndim != nd || !std::equal(sh, sh + nd, g->shape()))
       fail(ErrorKind::Runtime, "[%s] output with shape %s doesn't match the broadcast shape %s", op,
            shape_text(g->ndim, g->shape()).c_str(), shape_text(nd, sh).c_str());
     if (g->dtype != dtype)
-      fail(ErrorKind::Runtime, "[%s] expected an output of %s, got %s", op, dtype_name(dtype), dtype_name(g->dtype));
+      fail(ErrorKind::Runtime, "[%s] expected an output of %s, got %s", op, dtype_name(dtype),
+           dtype_name(g->dtype));
     incref(g);
     outs[o] = g;
   }
@@ -122,7 +131,7 @@ struct Builder {
     const Output kind = recipe.out[o];
     const uint32_t reduced = kind == Output::KeepRow || kind == Output::DropRow ? rows : 0;
     int64_t sh[kMaxDims], strides[kMaxDims];
-    int at[kMaxDims], nd = 0;                      // dims of the output -> dims of the full shape
+    int at[kMaxDims], nd = 0;  // dims of the output -> dims of the full shape
     for (int d = 0; d < ndim; ++d) {
       const bool row = reduced >> d & 1;
       if (row && kind == Output::DropRow) continue;
@@ -136,21 +145,25 @@ struct Builder {
       dims[at[d]].stride[b] = reduced >> at[d] & 1 ? 0 : outs[o]->strides()[d];
   }
 
-  // Broadcast, Rows and Sized: every dim of the full shape is a loop, of the row group where `rows` says so.
+  // Broadcast, Rows and Sized: every dim of the full shape is a loop, of the row group where `rows`
+  // says so.
   void build(const int64_t* sizes, int nsizes, Space* space) {
     if (recipe.rule == Rule::Sized) ndim = nsizes;
     for (int i = 0; i < recipe.ninputs; ++i)
-      if (recipe.in[i] == Operand::Full || !recipe.rows) ndim = std::max<int>(ndim, inputs[i]->ndim);
+      if (recipe.in[i] == Operand::Full || !recipe.rows)
+        ndim = std::max<int>(ndim, inputs[i]->ndim);
     if (recipe.rule == Rule::Sized && ndim != nsizes)
       fail(ErrorKind::Runtime, "[%s] shapes %s do not fit the size %s", op, shapes().c_str(),
            shape_text(nsizes, sizes).c_str());
     for (int i = 0; i < recipe.ninputs; ++i)
       if (inputs[i]->ndim > ndim)
-        fail(ErrorKind::Runtime, "[%s] a number a row has at most %d dims: shapes %s", op, ndim, shapes().c_str());
+        fail(ErrorKind::Runtime, "[%s] a number a row has at most %d dims: shapes %s", op, ndim,
+             shapes().c_str());
     rows = recipe.rule == Rule::Rows ? recipe.rows & ((1u << ndim) - 1) : 0;
     std::fill(shape, shape + ndim, int64_t{1});
     if (recipe.rule == Rule::Sized) std::copy(sizes, sizes + nsizes, shape);
-    // Row dims left out of a per-row operand would align wrongly: such operands are only checked, below.
+    // Row dims left out of a per-row operand would align wrongly: such operands are only checked,
+    // below.
     for (int i = 0; i < recipe.ninputs; ++i)
       if (!per_row(i)) broadcast(i);
     if (recipe.rule == Rule::Sized && !std::equal(sizes, sizes + nsizes, shape))
@@ -170,14 +183,15 @@ struct Builder {
     }
   }
 
-  // One loop of a table space: the indexed operand (weight, or the output added into), the indices, the rows.
-  static void table_loop(Space* space, int group, int64_t size, int table, int64_t table_stride, int64_t index_stride,
-                         int rows, int64_t rows_stride, int64_t counter) {
+  // One loop of a table space: the indexed operand (weight, or the output added into), the indices,
+  // the rows.
+  static void table_loop(Space* space, int group, int64_t size, int table, int64_t table_stride,
+                         int64_t index_stride, int rows, int64_t rows_stride, int64_t counter) {
     Loop& loop = space->loops[group][space->count[group]++];
     loop = Loop{};
     loop.size = size;
     loop.stride[table] = table_stride;
-    loop.stride[1] = index_stride;          // indices are the second operand in both rules
+    loop.stride[1] = index_stride;  // indices are the second operand in both rules
     loop.stride[rows] = rows_stride;
     loop.counter = counter;
   }
@@ -190,10 +204,13 @@ struct Builder {
     const Layout* data = inputs[0];
     const Layout* index = inputs[1];
     const int ni = index->ndim, lead = into ? ni : 1;
-    if (data->ndim < lead || (into && !std::equal(index->shape(), index->shape() + ni, data->shape())))
-      fail(ErrorKind::Runtime, into ? "[%s] expected values of shape [indices..., D], got %s"
-                                    : "[%s] expected a table of at least one dimension, got %s", op, shapes().c_str());
-    const int nd = data->ndim - lead;       // trailing dims, D
+    if (data->ndim < lead ||
+        (into && !std::equal(index->shape(), index->shape() + ni, data->shape())))
+      fail(ErrorKind::Runtime,
+           into ? "[%s] expected values of shape [indices..., D], got %s"
+                : "[%s] expected a table of at least one dimension, got %s",
+           op, shapes().c_str());
+    const int nd = data->ndim - lead;  // trailing dims, D
     const int64_t* trailing = data->shape() + lead;
     int64_t sh[2 * kMaxDims];
     int n = 0;
@@ -215,11 +232,11 @@ struct Builder {
       position *= std::max<int64_t>(moved->shape()[d], 1);
     }
     for (int d = 0; d < ni; ++d)
-      table_loop(space, Space::kOuter, index->shape()[d], tb, 0, index->strides()[d], mb, moved->strides()[d],
-                 counter[d]);
+      table_loop(space, Space::kOuter, index->shape()[d], tb, 0, index->strides()[d], mb,
+                 moved->strides()[d], counter[d]);
     for (int d = 0; d < nd; ++d)
-      table_loop(space, Space::kTrailing, trailing[d], tb, table->strides()[1 + d], 0, mb, moved->strides()[ni + d],
-                 counter[ni + d]);
+      table_loop(space, Space::kTrailing, trailing[d], tb, table->strides()[1 + d], 0, mb,
+                 moved->strides()[ni + d], counter[ni + d]);
     table_loop(space, Space::kRow, table->shape()[0], tb, table->strides()[0], 0, mb, 0, 0);
     space->row_is_range = true;
     space->ordered = true;
@@ -233,14 +250,16 @@ void order_loops(int count, const Loop* loops, int nbuffers, const int* buffers,
   // 1: the first should come after the second; -1: it should not; 0: they cannot be compared.
   const auto compare = [&](int first, int second) {
     for (int i = 0; i < nbuffers; ++i) {
-      const int64_t a = std::abs(loops[first].stride[buffers[i]]), b = std::abs(loops[second].stride[buffers[i]]);
+      const int64_t a = std::abs(loops[first].stride[buffers[i]]),
+                    b = std::abs(loops[second].stride[buffers[i]]);
       if (a == 0 || b == 0) continue;
       if (a != b) return a < b ? -1 : 1;
       if (loops[first].size > loops[second].size) return 1;
     }
     return 0;
   };
-  // Insertion that walks past what cannot be compared: the relation is not transitive, so no library sort.
+  // Insertion that walks past what cannot be compared: the relation is not transitive, so no
+  // library sort.
   for (int i = 1; i < count; ++i) {
     int at = i;
     for (int j = i - 1; j >= 0; --j) {
@@ -254,8 +273,8 @@ void order_loops(int count, const Loop* loops, int nbuffers, const int* buffers,
   }
 }
 
-void make_space(const char* op, const Recipe& recipe, Layout* const* inputs, Layout* const* given, const int64_t* sizes,
-                int nsizes, Layout** outs, Space* space) {
+void make_space(const char* op, const Recipe& recipe, Layout* const* inputs, Layout* const* given,
+                const int64_t* sizes, int nsizes, Layout** outs, Space* space) {
   space->nbuf = recipe.ninputs + recipe.noutputs;
   space->count[0] = space->count[1] = space->count[2] = 0;
   space->ordered = space->row_is_range = false;

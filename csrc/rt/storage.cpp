@@ -1,9 +1,10 @@
 // Bytes -> a Storage, from free lists by size class.
-// Invariant: in_use + cached is what we hold of the system; it stays below the limit, and cached blocks go first.
+// Invariant: in_use + cached is what we hold of the system; it stays below the limit, and cached
+// blocks go first.
 //
-// Classes: powers of two from 64 bytes to 1 MB, then eight steps an octave (at most 12.5% waste) to 16 GB. Larger blocks
-// are not kept. A cached block keeps its Storage, so a hit is a pop. Blocks of 2 MB and more are mapped at a huge-page
-// boundary.
+// Classes: powers of two from 64 bytes to 1 MB, then eight steps an octave (at most 12.5% waste) to
+// 16 GB. Larger blocks are not kept. A cached block keeps its Storage, so a hit is a pop. Blocks of
+// 2 MB and more are mapped at a huge-page boundary.
 #include "storage.h"
 
 #include <sys/mman.h>
@@ -27,10 +28,12 @@ constexpr int64_t kHuge = int64_t{2} << 20;
 int64_t memory_of_machine() {
   const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   int64_t bytes = pages > 0 && page > 0 ? pages * page : int64_t{1} << 33;
-  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+  for (const char* file :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     if (FILE* f = std::fopen(file, "r")) {
       long long most;
-      if (std::fscanf(f, "%lld", &most) == 1 && most > 0 && most < bytes) bytes = most;   // "max": none
+      if (std::fscanf(f, "%lld", &most) == 1 && most > 0 && most < bytes)
+        bytes = most;  // "max": none
       std::fclose(f);
     }
   }
@@ -40,7 +43,7 @@ int64_t memory_of_machine() {
 struct Cache {
   Storage* free[kClasses] = {};
   AllocatorStats stats = {};
-  int64_t keep;              // cached blocks are given back when we would hold more than this
+  int64_t keep;  // cached blocks are given back when we would hold more than this
 
   Cache() {
     keep = memory_of_machine() / 2;
@@ -48,7 +51,8 @@ struct Cache {
       char* end;
       const double number = std::strtod(text, &end);
       const int shift = *end == 'G' ? 30 : *end == 'M' ? 20 : *end == 'K' ? 10 : 0;
-      if (number > 0) stats.limit = static_cast<int64_t>(number * static_cast<double>(1ll << shift));
+      if (number > 0)
+        stats.limit = static_cast<int64_t>(number * static_cast<double>(1ll << shift));
     }
   }
 };
@@ -61,9 +65,10 @@ Cache& cache() {
 
 int class_of(int64_t bytes) {
   if (bytes <= 64) return 0;
-  const int top = 63 - __builtin_clzll(static_cast<uint64_t>(bytes - 1));   // 2^top < bytes <= 2^(top+1)
+  const int top =
+      63 - __builtin_clzll(static_cast<uint64_t>(bytes - 1));  // 2^top < bytes <= 2^(top+1)
   if (top < 20) return top - 5;
-  const int64_t step = (bytes - 1 - (int64_t{1} << top)) >> (top - 3);      // 0..7
+  const int64_t step = (bytes - 1 - (int64_t{1} << top)) >> (top - 3);  // 0..7
   const int64_t c = kSmallClasses + (top - 20) * 8 + step;
   return c < kClasses ? static_cast<int>(c) : kUncached;
 }
@@ -84,8 +89,9 @@ void* take(int64_t bytes) {
     return posix_memalign(&p, 64, static_cast<size_t>(bytes)) == 0 ? p : nullptr;
   }
   // Map more, then cut both ends so that the block starts at a huge page.
-  char* p = static_cast<char*>(mmap(nullptr, static_cast<size_t>(bytes + kHuge), PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  char* p =
+      static_cast<char*>(mmap(nullptr, static_cast<size_t>(bytes + kHuge), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (p == MAP_FAILED) return nullptr;
   const int64_t head = (kHuge - reinterpret_cast<int64_t>(p) % kHuge) % kHuge;
   if (head) munmap(p, static_cast<size_t>(head));
@@ -127,7 +133,8 @@ std::string human(int64_t bytes) {
 
 Storage* storage_alloc(int64_t nbytes) {
   if (nbytes < 0 || nbytes > INT64_MAX - 4 * kHuge)
-    fail(ErrorKind::Runtime, "cannot allocate a storage of %lld bytes", static_cast<long long>(nbytes));
+    fail(ErrorKind::Runtime, "cannot allocate a storage of %lld bytes",
+         static_cast<long long>(nbytes));
   Cache& c = cache();
   const int size_class = class_of(nbytes);
   ++c.stats.allocations;
@@ -184,7 +191,7 @@ void storage_free(Storage* s) {
   if (s->size_class == -1) {
     void (*deleter)(void*) = s->deleter;
     void* context = s->context;
-    std::free(s);                      // first: the deleter may run arbitrary code
+    std::free(s);  // first: the deleter may run arbitrary code
     if (deleter) deleter(context);
     return;
   }
@@ -224,8 +231,9 @@ int64_t allocator_trim(int64_t keep_bytes) {
 }
 
 void allocator_set_limit(int64_t bytes) {
-  if (bytes < 0) fail(ErrorKind::Value, "a memory limit is 0 (none) or positive, got %lld",
-                      static_cast<long long>(bytes));
+  if (bytes < 0)
+    fail(ErrorKind::Value, "a memory limit is 0 (none) or positive, got %lld",
+         static_cast<long long>(bytes));
   Cache& c = cache();
   c.stats.limit = bytes;
   if (bytes && c.stats.in_use + c.stats.cached > bytes)

@@ -1,4 +1,5 @@
-// Matrix products of every dtype and stride, by whatever libraries were given, against the definition.
+// Matrix products of every dtype and stride, by whatever libraries were given, against the
+// definition.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,10 +29,11 @@ static double get(const void* p, DType d, int64_t i) {
     return f;
   }
   const int exponent = static_cast<int>(u >> 10 & 31);
-  const double m = exponent ? std::ldexp(1024 + (u & 1023), exponent - 25) : std::ldexp(u & 1023, -24);
+  const double m =
+      exponent ? std::ldexp(1024 + (u & 1023), exponent - 25) : std::ldexp(u & 1023, -24);
   return u >> 15 ? -m : m;
 }
-static void set(void* p, DType d, int64_t i, int v) {        // small integers, exact in every dtype
+static void set(void* p, DType d, int64_t i, int v) {  // small integers, exact in every dtype
   switch (d) {
     case DType::UInt8: static_cast<uint8_t*>(p)[i] = static_cast<uint8_t>(v); return;
     case DType::Int8: static_cast<int8_t*>(p)[i] = static_cast<int8_t>(v); return;
@@ -46,7 +48,11 @@ static void set(void* p, DType d, int64_t i, int v) {        // small integers, 
   uint32_t u;
   std::memcpy(&u, &f, 4);
   uint16_t half = static_cast<uint16_t>(u >> 16);
-  if (d == DType::Float16) half = f == 0 ? 0 : static_cast<uint16_t>((u >> 16 & 0x8000) | ((u & 0x7fffffff) - (112u << 23)) >> 13);
+  if (d == DType::Float16)
+    half =
+        f == 0
+            ? 0
+            : static_cast<uint16_t>((u >> 16 & 0x8000) | ((u & 0x7fffffff) - (112u << 23)) >> 13);
   static_cast<uint16_t*>(p)[i] = half;
 }
 
@@ -63,16 +69,21 @@ void test_gemm() {
   set_num_threads(2);
   std::string used;
   for (int round = 0; round < 600; ++round) {
-    static const DType types[] = {DType::Float32, DType::Float64, DType::Float16, DType::BFloat16, DType::Float32,
-                                  DType::UInt8, DType::Int8, DType::Int16, DType::Int32, DType::Int64};
+    static const DType types[] = {DType::Float32, DType::Float64, DType::Float16, DType::BFloat16,
+                                  DType::Float32, DType::UInt8,   DType::Int8,    DType::Int16,
+                                  DType::Int32,   DType::Int64};
     const DType d = types[round % 10];
     const int64_t most = round % 20 < 5 ? 150 : 20, b = random_below(3) ? 0 : 1 + random_below(4);
-    const int64_t m = random_below(most), n = 1 + random_below(most), k = random_below(8) ? 1 + random_below(most) : random_below(2);
+    const int64_t m = random_below(most), n = 1 + random_below(most),
+                  k = random_below(8) ? 1 + random_below(most) : random_below(2);
     Layout* x = matrix(d, b, m, k, random_below(3) == 0);
     Layout* y = matrix(d, b, k, n, random_below(3) == 0);
     Layout* out = matrix(d, b, m, n, false);
     const int with_bias = static_cast<int>(random_below(4));
-    Layout* bias = with_bias == 1 ? dense({n}, d) : with_bias == 2 ? matrix(d, 0, m, n, false) : with_bias == 3 ? dense({1}, d) : nullptr;
+    Layout* bias = with_bias == 1   ? dense({n}, d)
+                   : with_bias == 2 ? matrix(d, 0, m, n, false)
+                   : with_bias == 3 ? dense({1}, d)
+                                    : nullptr;
     CHECK(gemm_takes(x) && gemm_takes(y) && gemm_takes(out));
     std::vector<std::vector<int64_t>> data(4);
     Layout* all[] = {x, y, out, bias};
@@ -81,14 +92,16 @@ void test_gemm() {
       int64_t low, high;
       layout_extent(all[i], &low, &high);
       data[i].resize(static_cast<size_t>(high + 1));
-      for (int64_t e = 0; e < high; ++e) set(data[i].data(), d, e, static_cast<int>(random_below(5)) - (d == DType::UInt8 ? 0 : 2));
+      for (int64_t e = 0; e < high; ++e)
+        set(data[i].data(), d, e, static_cast<int>(random_below(5)) - (d == DType::UInt8 ? 0 : 2));
     }
     GemmPlan* plan = gemm_plan("matmul", x, y, bias, out);
     for (int run = 0; run < 3; ++run) {
       const double alpha = run < 2 ? 1 : 2, beta = run < 2 ? 1 : 3;
       const std::string planned = gemm_library(plan);
       gemm_run(plan, data[0].data(), data[1].data(), data[3].data(), data[2].data(), alpha, beta);
-      if (used.find(library_of_last_gemm()) == std::string::npos) used += std::string(" ") + library_of_last_gemm();
+      if (used.find(library_of_last_gemm()) == std::string::npos)
+        used += std::string(" ") + library_of_last_gemm();
       each(shape_of(out), [&](const Ints& at) {
         double sum = 0;
         Ints xa = at, ya = at;
@@ -113,7 +126,8 @@ void test_gemm() {
   }
   Layout *a = dense({2, 3}), *b = dense({4, 5}), *c = dense({2, 5}), *s = strided({2, 3}, {10, 2});
   CHECK(!gemm_takes(s));
-  throws(ErrorKind::Runtime, "[mm] expected x.shape[-1] == y.shape[-2], got 3 and 4: shapes [2, 3] and [4, 5]",
+  throws(ErrorKind::Runtime,
+         "[mm] expected x.shape[-1] == y.shape[-2], got 3 and 4: shapes [2, 3] and [4, 5]",
          [&] { gemm_plan("mm", a, b, nullptr, c); });
   for (Layout* l : {a, b, c, s}) decref(l);
 
@@ -133,7 +147,9 @@ void test_gemm() {
   CHECK(waitpid(child, &status, 0) == child && status == 0);
   // Two threads share a plan, and use more threads than they are given in turn.
   std::vector<float> o2(40000);
-  std::thread other([&] { for (int i = 0; i < 50; ++i) gemm_run(plan, v.data(), v.data(), nullptr, o2.data(), 1, 1); });
+  std::thread other([&] {
+    for (int i = 0; i < 50; ++i) gemm_run(plan, v.data(), v.data(), nullptr, o2.data(), 1, 1);
+  });
   for (int i = 0; i < 50; ++i) gemm_run(plan, v.data(), v.data(), nullptr, o.data(), 1, 1);
   other.join();
   CHECK(o == std::vector<float>(40000, 200) && o2 == o);

@@ -5,7 +5,7 @@
 #include "test_rt.h"
 #include "threads.h"
 
-struct Axes {                 // of one buffer
+struct Axes {  // of one buffer
   const int64_t* n;
   int axes, b;
   int64_t at(int64_t i, int64_t j, int64_t k = 0, int64_t l = 0) const {
@@ -13,7 +13,10 @@ struct Axes {                 // of one buffer
     return i * s[0] + j * s[1] + k * s[2] + (axes > 3 ? l * s[3] : 0);
   }
 };
-#define LOOPS3 for (int64_t i = 0; i < n[0]; ++i) for (int64_t j = 0; j < n[1]; ++j) for (int64_t k = 0; k < n[2]; ++k)
+#define LOOPS3                         \
+  for (int64_t i = 0; i < n[0]; ++i)   \
+    for (int64_t j = 0; j < n[1]; ++j) \
+      for (int64_t k = 0; k < n[2]; ++k)
 
 static int64_t add_kernel(void* const* p, const int64_t* n, const Number*) {
   const Axes a{n, 3, 0}, b{n, 3, 1}, c{n, 3, 2};
@@ -46,7 +49,8 @@ static int64_t row_kernel(void* const* p, const int64_t* n, const Number*) {
         for (int64_t l = 0; l < n[3]; ++l) {
           const float v = static_cast<float*>(p[0])[x.at(i, j, k, l)];
           fold = fold * 0.7 + v;
-          static_cast<float*>(p[2])[y.at(i, j, k, l)] = v + static_cast<float*>(p[1])[s.at(i, j, k, l)];
+          static_cast<float*>(p[2])[y.at(i, j, k, l)] =
+              v + static_cast<float*>(p[1])[s.at(i, j, k, l)];
         }
       static_cast<double*>(p[3])[f.at(i, j)] = fold;
     }
@@ -74,7 +78,8 @@ static const KernelEntry kRow = {"row", row_kernel, 2, 2, 2, 2, 0, 0, 100000, ""
 static const KernelEntry kTable = {"table", table_kernel<false>, 2, 2, 2, 1, 0, 0, 100000, ""};
 static const KernelEntry kInto = {"into", table_kernel<true>, 2, 2, 2, 1, 0, 1, 100000, ""};
 
-static Recipe recipe_of(const KernelEntry& k, Rule rule, Output out = Output::Same, DType d = DType::Float32) {
+static Recipe recipe_of(const KernelEntry& k, Rule rule, Output out = Output::Same,
+                        DType d = DType::Float32) {
   Recipe r = {};
   r.kernel = &k;
   r.rule = rule;
@@ -85,14 +90,21 @@ static Recipe recipe_of(const KernelEntry& k, Rule rule, Output out = Output::Sa
   return r;
 }
 
-// A layout of that shape with random order of dims, gaps, and dims of size 1 (never those in `keep`).
+// A layout of that shape with random order of dims, gaps, and dims of size 1 (never those in
+// `keep`).
 static Layout* random_layout(const Ints& shape, bool may_broadcast, DType d = DType::Float32) {
-  const size_t n = shape.size(), drop = may_broadcast && random_below(4) == 0 ? random_below(static_cast<int64_t>(n) + 1) : 0;
+  const size_t n = shape.size(), drop = may_broadcast && random_below(4) == 0
+                                            ? random_below(static_cast<int64_t>(n) + 1)
+                                            : 0;
   Ints s(shape.begin() + static_cast<int64_t>(drop), shape.end()), strides(s.size());
-  if (may_broadcast) for (int64_t& v : s) if (random_below(5) == 0) v = 1;
+  if (may_broadcast)
+    for (int64_t& v : s)
+      if (random_below(5) == 0) v = 1;
   std::vector<size_t> order(s.size());
   for (size_t i = 0; i < s.size(); ++i) order[i] = s.size() - 1 - i;
-  if (random_below(2)) for (size_t i = s.size(); i > 1; --i) std::swap(order[i - 1], order[random_below(static_cast<int64_t>(i))]);
+  if (random_below(2))
+    for (size_t i = s.size(); i > 1; --i)
+      std::swap(order[i - 1], order[random_below(static_cast<int64_t>(i))]);
   int64_t step = 1;
   const bool gaps = random_below(3) == 0;
   for (size_t i : order) {
@@ -150,9 +162,11 @@ void test_loops() {
     if (random_below(2)) std::swap(in[0], in[1]);
     Layout* given = random_below(3) == 0 ? random_layout(shape, false) : nullptr;
     Layout* out;
-    LoopPlan* plan = loop_plan("add", recipe_of(kAdd, Rule::Broadcast), in, given ? &given : nullptr, nullptr, 0, &out);
+    LoopPlan* plan = loop_plan("add", recipe_of(kAdd, Rule::Broadcast), in,
+                               given ? &given : nullptr, nullptr, 0, &out);
     CHECK(shape_of(out) == shape && (given ? out == given : out->dense));
-    std::vector<float> va = filled<float>(in[0]), vb = filled<float>(in[1]), vo = filled<float>(out);
+    std::vector<float> va = filled<float>(in[0]), vb = filled<float>(in[1]),
+                       vo = filled<float>(out);
     void* p[] = {va.data(), vb.data(), vo.data()};
     CHECK(loop_run(plan, p, nullptr) == 0);
     each(shape, [&](const Ints& at) {
@@ -163,13 +177,16 @@ void test_loops() {
     // Random numbers: the element's place in C order, whatever the output's strides.
     Layout* counted = random_layout(shape, false, DType::Int64);
     Layout* got;
-    plan = loop_plan("count", recipe_of(kCount, Rule::Sized, Output::Same, DType::Int64), nullptr, &counted, shape.data(),
-                     static_cast<int>(shape.size()), &got);
+    plan = loop_plan("count", recipe_of(kCount, Rule::Sized, Output::Same, DType::Int64), nullptr,
+                     &counted, shape.data(), static_cast<int>(shape.size()), &got);
     std::vector<int64_t> vc = filled<int64_t>(counted);
     void* pc[] = {vc.data()};
     loop_run(plan, pc, nullptr);
     int64_t next = 0;
-    each(shape, [&](const Ints& at) { CHECK(vc[place(counted, at)] == next); ++next; });
+    each(shape, [&](const Ints& at) {
+      CHECK(vc[place(counted, at)] == next);
+      ++next;
+    });
     std::free(plan);
     for (Layout* l : {a, b, out, counted, got}) decref(l);
     if (given) decref(given);
@@ -183,8 +200,10 @@ void test_loops() {
     const bool dropped = random_below(2);
     Ints kept = shape, reduced;
     for (int d = 0; d < n; ++d) {
-      if (rows >> d & 1) kept[d] = 1;
-      else reduced.push_back(shape[d]);
+      if (rows >> d & 1)
+        kept[d] = 1;
+      else
+        reduced.push_back(shape[d]);
     }
     Layout* x = random_layout(shape, false);
     Layout* s = random_layout(dropped ? reduced : kept, false);
@@ -210,8 +229,10 @@ void test_loops() {
       const auto row = [&](const Ints& at) {
         Ints to;
         for (int d = 0; d < n; ++d)
-          if (!(rows >> d & 1)) to.push_back(at[d]);
-          else if (!dropped) to.push_back(0);
+          if (!(rows >> d & 1))
+            to.push_back(at[d]);
+          else if (!dropped)
+            to.push_back(0);
         return to;
       };
       each(shape, [&](const Ints& at) {
@@ -219,7 +240,8 @@ void test_loops() {
         double& f = folds[place(out[1], row(at))];
         f = f * 0.7 + vx[place(x, at)];
       });
-      each(shape_of(out[1]), [&](const Ints& at) { CHECK(vf[place(out[1], at)] == folds[place(out[1], at)]); });
+      each(shape_of(out[1]),
+           [&](const Ints& at) { CHECK(vf[place(out[1], at)] == folds[place(out[1], at)]); });
       std::free(plan);
       decref(out[0]);
       decref(out[1]);
@@ -240,8 +262,9 @@ void test_loops() {
     const bool into = random_below(2), wrong = random_below(5) == 0 && index->numel && ds.empty();
     Layout* data = random_layout(into ? os : ws, false);
     Layout *in[2] = {data, index}, *out;
-    LoopPlan* plan = loop_plan("embedding", recipe_of(into ? kInto : kTable, into ? Rule::IntoTable : Rule::Table), in,
-                               nullptr, &size, into ? 1 : 0, &out);
+    LoopPlan* plan = loop_plan(
+        "embedding", recipe_of(into ? kInto : kTable, into ? Rule::IntoTable : Rule::Table), in,
+        nullptr, &size, into ? 1 : 0, &out);
     CHECK(shape_of(out) == (into ? ws : os) && out->contiguous && plan->zero_out == into);
     std::vector<float> vd = filled<float>(data), vo = filled<float>(out), expected(vo.size());
     if (plan->zero_out) std::fill(vo.begin(), vo.end(), 0.0f);
@@ -252,21 +275,31 @@ void test_loops() {
     } else {
       CHECK(loop_run(plan, p, nullptr) == 0);
       each(os, [&](const Ints& at) {
-        Ints i(at.begin(), at.begin() + static_cast<int64_t>(is.size())), w(at.begin() + static_cast<int64_t>(is.size()), at.end());
+        Ints i(at.begin(), at.begin() + static_cast<int64_t>(is.size())),
+            w(at.begin() + static_cast<int64_t>(is.size()), at.end());
         w.insert(w.begin(), vi[place(index, i)]);
-        if (into) expected[place(out, w)] += vd[place(data, at)];
-        else CHECK(vo[place(out, at)] == vd[place(data, w)]);
+        if (into)
+          expected[place(out, w)] += vd[place(data, at)];
+        else
+          CHECK(vo[place(out, at)] == vd[place(data, w)]);
       });
-      if (into) for (int64_t i = 0; i < out->numel; ++i) CHECK(vo[i] == expected[i]);
+      if (into)
+        for (int64_t i = 0; i < out->numel; ++i) CHECK(vo[i] == expected[i]);
     }
     std::free(plan);
     for (Layout* l : {index, data, out}) decref(l);
   }
 
-  Layout *x = dense({2, 3}), *y = dense({2, 4}), *z = dense({3}), *out, *in[2] = {x, y}, *in2[2] = {x, z};
-  throws(ErrorKind::Runtime, "[add] The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension "
-         "1: shapes [2, 3] and [2, 4]", [&] { loop_plan("add", recipe_of(kAdd, Rule::Broadcast), in, nullptr, nullptr, 0, &out); });
-  throws(ErrorKind::Runtime, "[add_] output with shape [3] doesn't match the broadcast shape [2, 3]",
+  Layout *x = dense({2, 3}), *y = dense({2, 4}), *z = dense({3}), *out, *in[2] = {x, y},
+         *in2[2] = {x, z};
+  throws(
+      ErrorKind::Runtime,
+      "[add] The size of tensor a (3) must match the size of tensor b (4) at non-singleton "
+      "dimension "
+      "1: shapes [2, 3] and [2, 4]",
+      [&] { loop_plan("add", recipe_of(kAdd, Rule::Broadcast), in, nullptr, nullptr, 0, &out); });
+  throws(ErrorKind::Runtime,
+         "[add_] output with shape [3] doesn't match the broadcast shape [2, 3]",
          [&] { loop_plan("add_", recipe_of(kAdd, Rule::Broadcast), in2, &z, nullptr, 0, &out); });
   for (Layout* l : {x, y, z}) decref(l);
 

@@ -1,5 +1,5 @@
-// Tests of the runtime: `test_rt [--openblas <file>] [--onednn <file>] [--seed <n>]`. Prints one line a group; a failed check
-// says where and ends with status 1.
+// Tests of the runtime: `test_rt [--openblas <file>] [--onednn <file>] [--seed <n>]`. Prints one
+// line a group; a failed check says where and ends with status 1.
 #include "test_rt.h"
 
 #include <sys/wait.h>
@@ -41,12 +41,13 @@ static void test_layouts() {
   CHECK(low == 0 && high == 10);
   layout_extent(empty, &low, &high);
   CHECK(low == 0 && high == 0);
-  throws(ErrorKind::Runtime, "Storage size calculation overflowed with sizes=[1099511627776, 1099511627776]",
+  throws(ErrorKind::Runtime,
+         "Storage size calculation overflowed with sizes=[1099511627776, 1099511627776]",
          [] { dense({int64_t{1} << 40, int64_t{1} << 40}); });
   throws(ErrorKind::Runtime, "overflowed", [] { dense({int64_t{1} << 61}); });
   throws(ErrorKind::Runtime, "overflowed", [] { strided({3}, {INT64_MAX / 2}); });
   throws(ErrorKind::Runtime, "negative dimension -1: [2, -1]", [] { dense({2, -1}); });
-  Layout* wide = strided({int64_t{1} << 61}, {0});    // reaches one element
+  Layout* wide = strided({int64_t{1} << 61}, {0});  // reaches one element
   std::vector<Layout*> many;
   for (int64_t i = 0; i < 5000; ++i) many.push_back(dense({i, i + 1}));
   for (int64_t i = 0; i < 5000; ++i) {
@@ -75,7 +76,7 @@ static void test_allocator() {
     decref(s);
     CHECK(allocator_stats().in_use == 0);
     s = storage_alloc(size);
-    CHECK(s->data == data && allocator_stats().hits == hits + 1);     // warm
+    CHECK(s->data == data && allocator_stats().hits == hits + 1);  // warm
     decref(s);
   }
   CHECK(allocator_stats().peak >= 100 << 20);
@@ -84,14 +85,18 @@ static void test_allocator() {
   CHECK(allocator_trim(1 << 20) > 0 && allocator_stats().cached <= 1 << 20);
   allocator_trim(0);
   CHECK(allocator_stats().cached == 0);
-  for (int64_t size = 1; size < int64_t{1} << 32; size = size * 9 / 8 + 1) decref(storage_alloc(size));
-  for (int i = 0; i < 20; ++i) decref(storage_alloc(int64_t{1} << 34 << (i % 2)));     // cached, and too large to be
+  for (int64_t size = 1; size < int64_t{1} << 32; size = size * 9 / 8 + 1)
+    decref(storage_alloc(size));
+  for (int i = 0; i < 20; ++i)
+    decref(storage_alloc(int64_t{1} << 34 << (i % 2)));  // cached, and too large to be
   allocator_trim(0);
   allocator_set_limit(10 << 20);
   Storage* kept = storage_alloc(4 << 20);
   decref(storage_alloc(5 << 20));
-  Storage* more = storage_alloc(6 << 20);            // fits once the cached block is gone
-  throws(ErrorKind::Memory, "cannot allocate 2.0 MiB (a block of 2.0 MiB): 10.0 MiB in use, 0 bytes cached, limit 10.0 MiB",
+  Storage* more = storage_alloc(6 << 20);  // fits once the cached block is gone
+  throws(ErrorKind::Memory,
+         "cannot allocate 2.0 MiB (a block of 2.0 MiB): 10.0 MiB in use, 0 bytes cached, limit "
+         "10.0 MiB",
          [] { storage_alloc(2 << 20); });
   decref(kept);
   decref(more);
@@ -150,14 +155,18 @@ static void test_views() {
   view(view_expand("expand", row, 3, big.data()), {5, 4, 3}, {0, 0, 1});
   view(view_expand("expand", row, 3, keep.data()), {2, 1, 3}, {0, 3, 1});
   view(view_as_strided("as_strided", x, 2, bad.data(), bad.data()), {2, 2}, {2, 2});
-  throws(ErrorKind::Runtime, "(2) must match the existing size (3)", [&] { view_expand("e", row, 2, bad.data()); });
+  throws(ErrorKind::Runtime, "(2) must match the existing size (3)",
+         [&] { view_expand("e", row, 2, bad.data()); });
   throws(ErrorKind::Index, "[s] index 4 out of range for tensor of size [4, 3, 2] at dimension 0",
          [&] { view_select("s", x, 0, 4, &at); });
-  throws(ErrorKind::Index, "expected to be in range of [-3, 2], but got 3", [&] { wrap_dim("op", 3, 3); });
-  throws(ErrorKind::Runtime, "shape '[5]' is invalid for input of size 24", [&] { reshape(x, {5}, &ok); });
+  throws(ErrorKind::Index, "expected to be in range of [-3, 2], but got 3",
+         [&] { wrap_dim("op", 3, 3); });
+  throws(ErrorKind::Runtime, "shape '[5]' is invalid for input of size 24",
+         [&] { reshape(x, {5}, &ok); });
   throws(ErrorKind::Runtime, "only one dimension", [&] { reshape(x, {-1, -1}, &ok); });
   throws(ErrorKind::Runtime, "ambiguous", [&] { reshape(empty, {-1, 0}, &ok); });
-  throws(ErrorKind::Runtime, "step must be positive", [&] { view_slice("s", x, 0, false, 0, false, 0, 0, &at); });
+  throws(ErrorKind::Runtime, "step must be positive",
+         [&] { view_slice("s", x, 0, false, 0, false, 0, 0, &at); });
   for (Layout* l : made) decref(l);
 
   // A reshaped view reaches the same elements in the same order.
@@ -183,7 +192,8 @@ static void test_views() {
       for (int64_t i = 0; i < l->numel; ++i) {
         const auto place = [&](const Layout* y) {
           int64_t rest = i, sum = 0;
-          for (int d = y->ndim - 1; d >= 0; rest /= y->shape()[d--]) sum += rest % y->shape()[d] * y->strides()[d];
+          for (int d = y->ndim - 1; d >= 0; rest /= y->shape()[d--])
+            sum += rest % y->shape()[d] * y->strides()[d];
           return sum;
         };
         CHECK(place(l) == place(v));
@@ -200,21 +210,28 @@ static void test_views() {
 
 // ---- threads
 
-// A kernel library as the build makes it, for the lowest instruction set only: found by falling back.
+// A kernel library as the build makes it, for the lowest instruction set only: found by falling
+// back.
 static void test_kernels() {
-  throws(ErrorKind::Runtime, "no kernel library for this processor", [] { kernels_load("/nonexistent"); });
+  throws(ErrorKind::Runtime, "no kernel library for this processor",
+         [] { kernels_load("/nonexistent"); });
   CHECK(kernel_find("add") == nullptr && kernel_count() == 0);
   char folder[] = "/tmp/test_rt_XXXXXX";
   CHECK(mkdtemp(folder));
-  const std::string base = std::string(folder) + "/libkernels_v2", command = "c++ -shared -fPIC -x c++ -o " + base + ".so " + base + ".cpp";
+  const std::string base = std::string(folder) + "/libkernels_v2",
+                    command = "c++ -shared -fPIC -x c++ -o " + base + ".so " + base + ".cpp";
   FILE* f = std::fopen((base + ".cpp").c_str(), "w");
-  std::fputs("struct E { const char* key; void* fn; int n[7]; const char* origin; };\n"
-             "extern \"C\" const E rushlight_kernels[] = {{\"a\", 0, {3, 0, 1, 1, 0, 0, 7}, \"x:1\"}, {\"b\", 0, {2, 2, 2, 1, 0, 1, 9}, \"y:2\"}};\n"
-             "extern \"C\" const long rushlight_kernel_count = 2;\n", f);
+  std::fputs(
+      "struct E { const char* key; void* fn; int n[7]; const char* origin; };\n"
+      "extern \"C\" const E rushlight_kernels[] = {{\"a\", 0, {3, 0, 1, 1, 0, 0, 7}, \"x:1\"}, "
+      "{\"b\", 0, {2, 2, 2, 1, 0, 1, 9}, \"y:2\"}};\n"
+      "extern \"C\" const long rushlight_kernel_count = 2;\n",
+      f);
   std::fclose(f);
   if (std::system(command.c_str()) == 0) {
     kernels_load(folder);
-    CHECK(kernel_count() == 2 && kernel_find("a") == kernel_at(0) && kernel_find("b")->cost == 9 && kernel_find("b")->serial == 1);
+    CHECK(kernel_count() == 2 && kernel_find("a") == kernel_at(0) && kernel_find("b")->cost == 9 &&
+          kernel_find("b")->serial == 1);
     CHECK(!std::strcmp(kernel_at(1)->origin, "y:2") && !kernel_find("c"));
     throws(ErrorKind::Index, "kernel 2 of 2", [] { kernel_at(2); });
   }
@@ -229,12 +246,20 @@ static void test_threads() {
   CHECK(num_threads() == 3 && thread_limit() == 3);
   for (const int64_t n : {0, 1, 2, 7, 1000}) {
     std::vector<int> seen(static_cast<size_t>(n));
-    parallel_for(n, 2, [](void* s, int64_t b, int64_t e) {
-      for (; b < e; ++b) ++(*static_cast<std::vector<int>*>(s))[static_cast<size_t>(b)];
-      int nested = 0;                 // runs here, once
-      parallel_for(100, 1, [](void* c, int64_t from, int64_t to) { *static_cast<int*>(c) += from == 0 && to == 100; }, &nested);
-      CHECK(nested == 1 || thread_limit() > 1);
-    }, &seen);
+    parallel_for(
+        n, 2,
+        [](void* s, int64_t b, int64_t e) {
+          for (; b < e; ++b) ++(*static_cast<std::vector<int>*>(s))[static_cast<size_t>(b)];
+          int nested = 0;  // runs here, once
+          parallel_for(
+              100, 1,
+              [](void* c, int64_t from, int64_t to) {
+                *static_cast<int*>(c) += from == 0 && to == 100;
+              },
+              &nested);
+          CHECK(nested == 1 || thread_limit() > 1);
+        },
+        &seen);
     CHECK(std::count(seen.begin(), seen.end(), 1) == n);
   }
   const pid_t child = fork();
@@ -257,7 +282,8 @@ static void test_threads() {
 int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (i + 1 < argc && !std::strcmp(argv[i], "--openblas")) libraries_set(argv[i + 1], nullptr);
-    if (i + 1 < argc && !std::strcmp(argv[i], "--seed")) seed = std::strtoull(argv[i + 1], nullptr, 10);
+    if (i + 1 < argc && !std::strcmp(argv[i], "--seed"))
+      seed = std::strtoull(argv[i + 1], nullptr, 10);
     if (i + 1 < argc && !std::strcmp(argv[i], "--onednn")) libraries_set(nullptr, argv[i + 1]);
   }
   test_layouts();

@@ -13,12 +13,12 @@
 using namespace rl;
 typedef std::vector<int64_t> Ints;
 
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
-      std::printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);      \
-      std::exit(1);                                                            \
-    }                                                                          \
+#define CHECK(condition)                                                  \
+  do {                                                                    \
+    if (!(condition)) {                                                   \
+      std::printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::exit(1);                                                       \
+    }                                                                     \
   } while (0)
 
 inline void throws(ErrorKind kind, const char* text, const std::function<void()>& body) {
@@ -43,7 +43,8 @@ inline Layout* dense(const Ints& shape, DType d = DType::Float32) {
   return layout_dense(d, Device::CPU, static_cast<int>(shape.size()), shape.data());
 }
 inline Layout* strided(const Ints& shape, const Ints& strides, DType d = DType::Float32) {
-  return layout_intern(d, Device::CPU, static_cast<int>(shape.size()), shape.data(), strides.data());
+  return layout_intern(d, Device::CPU, static_cast<int>(shape.size()), shape.data(),
+                       strides.data());
 }
 inline Ints strides_of(const Layout* x) { return Ints(x->strides(), x->strides() + x->ndim); }
 inline Ints shape_of(const Layout* x) { return Ints(x->shape(), x->shape() + x->ndim); }
@@ -59,7 +60,7 @@ inline void each(const Ints& shape, const std::function<void(const Ints&)>& body
     body(at);
   }
 }
-inline int64_t place(const Layout* x, const Ints& at) {      // right-aligned, broadcast
+inline int64_t place(const Layout* x, const Ints& at) {  // right-aligned, broadcast
   int64_t sum = 0;
   const size_t shift = at.size() - x->ndim;
   for (int d = 0; d < x->ndim; ++d) sum += x->shape()[d] == 1 ? 0 : at[d + shift] * x->strides()[d];

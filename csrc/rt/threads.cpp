@@ -18,11 +18,11 @@ namespace rl {
 namespace {
 
 bool forked = false;
-int threads = omp_get_max_threads();   // OMP_NUM_THREADS, else the processors of the affinity mask
+int threads = omp_get_max_threads();  // OMP_NUM_THREADS, else the processors of the affinity mask
 
 void in_child() {
   forked = true;
-  omp_set_num_threads(1);   // for libraries that open regions of their own
+  omp_set_num_threads(1);  // for libraries that open regions of their own
 }
 
 // The pool of the parent does not exist in a child, and libgomp would wait for it forever.
@@ -33,17 +33,18 @@ const int at_fork = pthread_atfork(nullptr, nullptr, in_child);
 int detect_level() {
   unsigned a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return 2;
-  const unsigned needed = 1u << 12 | 1u << 22 | 1u << 27 | 1u << 28 | 1u << 29;   // fma movbe osxsave avx f16c
+  const unsigned needed =
+      1u << 12 | 1u << 22 | 1u << 27 | 1u << 28 | 1u << 29;  // fma movbe osxsave avx f16c
   if ((c & needed) != needed) return 2;
   unsigned low, high;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  if ((low & 0x6) != 0x6) return 2;                                                // xmm, ymm
-  if (!__get_cpuid(0x80000001u, &a, &b, &c, &d) || !(c & 1u << 5)) return 2;      // lzcnt
+  if ((low & 0x6) != 0x6) return 2;                                           // xmm, ymm
+  if (!__get_cpuid(0x80000001u, &a, &b, &c, &d) || !(c & 1u << 5)) return 2;  // lzcnt
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 2;
-  const unsigned v3 = 1u << 3 | 1u << 5 | 1u << 8;                                 // bmi1 avx2 bmi2
+  const unsigned v3 = 1u << 3 | 1u << 5 | 1u << 8;  // bmi1 avx2 bmi2
   if ((b & v3) != v3) return 2;
-  const unsigned v4 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;       // avx512 f dq cd bw vl
-  return (b & v4) == v4 && (low & 0xe6) == 0xe6 ? 4 : 3;                           // opmask, zmm
+  const unsigned v4 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;  // avx512 f dq cd bw vl
+  return (b & v4) == v4 && (low & 0xe6) == 0xe6 ? 4 : 3;                     // opmask, zmm
 }
 #endif
 
@@ -86,7 +87,7 @@ const char* cpu_isa() {
   static const int best = detect_level();
   const char* wanted = std::getenv("RUSHLIGHT_ISA");
   if (!wanted || !*wanted) return names[best - 2];
-  for (int level = 2; level <= 4; ++level)   // never above what the processor runs
+  for (int level = 2; level <= 4; ++level)  // never above what the processor runs
     if (!std::strcmp(wanted, names[level - 2])) return names[(level < best ? level : best) - 2];
   fail(ErrorKind::Value, "RUSHLIGHT_ISA is v2, v3 or v4, got \"%s\"", wanted);
 #else

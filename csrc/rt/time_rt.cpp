@@ -1,4 +1,5 @@
-// Measurements behind the runtime's constants: `time_rt [--openblas <file>] [--onednn <file>] [gemm | loops | all]`.
+// Measurements behind the runtime's constants: `time_rt [--openblas <file>] [--onednn <file>] [gemm
+// | loops | all]`.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -35,20 +36,47 @@ static double best(Body body) {
 }
 
 static void time_gemm() {
-  struct Shape { const char* name; int64_t b, m, k, n; bool transposed; };
-  const Shape shapes[] = {
-      {"4x4x4", 1, 4, 4, 4, false}, {"8x8x8", 1, 8, 8, 8, false}, {"16x16x16", 1, 16, 16, 16, false}, {"20x20x20", 1, 20, 20, 20, false},
-      {"32x32x32", 1, 32, 32, 32, false}, {"64x64x64", 1, 64, 64, 64, false}, {"128x128x128", 1, 128, 128, 128, false}, {"256^3", 1, 256, 256, 256, false},
-      {"1x384x384", 1, 1, 384, 384, false}, {"1x384x384 t", 1, 1, 384, 384, true}, {"1x4096x4096 t", 1, 1, 4096, 4096, true},
-      {"1x128x128 t", 1, 1, 128, 128, true}, {"1x1024x1024", 1, 1, 1024, 1024, false}, {"1x1024x1024 t", 1, 1, 1024, 1024, true},
-      {"1x2048x2048 t", 1, 1, 2048, 2048, true}, {"2x384x384 t", 1, 2, 384, 384, true}, {"4x384x384 t", 1, 4, 384, 384, true},
-      {"384x384x1", 1, 384, 384, 1, false}, {"1024x1024x1", 1, 1024, 1024, 1, false}, {"4096x4096x1", 1, 4096, 4096, 1, false},
-      {"32x384x384", 1, 32, 384, 384, false}, {"32x384x384 t", 1, 32, 384, 384, true}, {"16x768x768", 1, 16, 768, 768, false},
-      {"64x1024x1024", 1, 64, 1024, 1024, false}, {"64x1024x1024 t", 1, 64, 1024, 1024, true}, {"1024^3", 1, 1024, 1024, 1024, false},
-      {"1024^3 t", 1, 1024, 1024, 1024, true}, {"4096x384x1536", 1, 4096, 384, 1536, false}, {"4096x64x4096", 1, 4096, 64, 4096, false},
-      {"12 x 128x32x128", 12, 128, 32, 128, false}, {"12 x 128x32x128 t", 12, 128, 32, 128, true}, {"12 x 128x128x32", 12, 128, 128, 32, false},
-      {"96 x 16x16x16", 96, 16, 16, 16, false}, {"64 x 4x4x4", 64, 4, 4, 4, false}};
-  std::printf("%-22s %10s %10s %10s %10s   microseconds, f32, %d threads\n", "b x m x k x n", "plain", "openblas", "onednn", "create", num_threads());
+  struct Shape {
+    const char* name;
+    int64_t b, m, k, n;
+    bool transposed;
+  };
+  const Shape shapes[] = {{"4x4x4", 1, 4, 4, 4, false},
+                          {"8x8x8", 1, 8, 8, 8, false},
+                          {"16x16x16", 1, 16, 16, 16, false},
+                          {"20x20x20", 1, 20, 20, 20, false},
+                          {"32x32x32", 1, 32, 32, 32, false},
+                          {"64x64x64", 1, 64, 64, 64, false},
+                          {"128x128x128", 1, 128, 128, 128, false},
+                          {"256^3", 1, 256, 256, 256, false},
+                          {"1x384x384", 1, 1, 384, 384, false},
+                          {"1x384x384 t", 1, 1, 384, 384, true},
+                          {"1x4096x4096 t", 1, 1, 4096, 4096, true},
+                          {"1x128x128 t", 1, 1, 128, 128, true},
+                          {"1x1024x1024", 1, 1, 1024, 1024, false},
+                          {"1x1024x1024 t", 1, 1, 1024, 1024, true},
+                          {"1x2048x2048 t", 1, 1, 2048, 2048, true},
+                          {"2x384x384 t", 1, 2, 384, 384, true},
+                          {"4x384x384 t", 1, 4, 384, 384, true},
+                          {"384x384x1", 1, 384, 384, 1, false},
+                          {"1024x1024x1", 1, 1024, 1024, 1, false},
+                          {"4096x4096x1", 1, 4096, 4096, 1, false},
+                          {"32x384x384", 1, 32, 384, 384, false},
+                          {"32x384x384 t", 1, 32, 384, 384, true},
+                          {"16x768x768", 1, 16, 768, 768, false},
+                          {"64x1024x1024", 1, 64, 1024, 1024, false},
+                          {"64x1024x1024 t", 1, 64, 1024, 1024, true},
+                          {"1024^3", 1, 1024, 1024, 1024, false},
+                          {"1024^3 t", 1, 1024, 1024, 1024, true},
+                          {"4096x384x1536", 1, 4096, 384, 1536, false},
+                          {"4096x64x4096", 1, 4096, 64, 4096, false},
+                          {"12 x 128x32x128", 12, 128, 32, 128, false},
+                          {"12 x 128x32x128 t", 12, 128, 32, 128, true},
+                          {"12 x 128x128x32", 12, 128, 128, 32, false},
+                          {"96 x 16x16x16", 96, 16, 16, 16, false},
+                          {"64 x 4x4x4", 64, 4, 4, 4, false}};
+  std::printf("%-22s %10s %10s %10s %10s   microseconds, f32, %d threads\n", "b x m x k x n",
+              "plain", "openblas", "onednn", "create", num_threads());
   for (const Shape& s : shapes) {
     Gemm g = {};
     g.b = s.b, g.m = s.m, g.n = s.n, g.k = s.k;
@@ -57,13 +85,19 @@ static void time_gemm() {
     const int64_t xs[3] = {s.m * s.k, s.k, 1}, os[3] = {s.m * s.n, s.n, 1};
     const int64_t ys[3] = {s.k * s.n, s.transposed ? 1 : s.n, s.transposed ? s.k : 1};
     for (int d = 0; d < 3; ++d) g.x[d] = xs[d], g.y[d] = ys[d], g.out[d] = os[d];
-    std::vector<float> x(static_cast<size_t>(s.b * s.m * s.k), 0.5f), y(static_cast<size_t>(s.b * s.k * s.n), 0.25f), o(static_cast<size_t>(s.b * s.m * s.n));
-    const double plain = s.b * s.m * s.n * s.k > 200000000 ? 0 : best([&] { plain_run(g, x.data(), y.data(), nullptr, o.data(), 1, 0); });
-    const double blas = openblas_available() ? best([&] { openblas_run(g, x.data(), y.data(), o.data(), 1, 0); }) : 0;
+    std::vector<float> x(static_cast<size_t>(s.b * s.m * s.k), 0.5f),
+        y(static_cast<size_t>(s.b * s.k * s.n), 0.25f), o(static_cast<size_t>(s.b * s.m * s.n));
+    const double plain = s.b * s.m * s.n * s.k > 200000000 ? 0 : best([&] {
+      plain_run(g, x.data(), y.data(), nullptr, o.data(), 1, 0);
+    });
+    const double blas = openblas_available()
+                            ? best([&] { openblas_run(g, x.data(), y.data(), o.data(), 1, 0); })
+                            : 0;
     const double t = now();
     std::shared_ptr<Matmul> p = onednn_matmul(g);
     const double create = (now() - t) * 1e6;
-    const double one = p ? best([&] { onednn_run(p.get(), x.data(), y.data(), nullptr, o.data()); }) : 0;
+    const double one =
+        p ? best([&] { onednn_run(p.get(), x.data(), y.data(), nullptr, o.data()); }) : 0;
     std::printf("%-22s %10.2f %10.2f %10.2f %10.0f\n", s.name, plain, blas, one, create);
   }
 }
@@ -103,15 +137,22 @@ static void time_loops() {
     plan->split = split;
     plan->tile[0] = -1;
     const double threads = best([&] { loop_run(plan, p, nullptr); });
-    std::printf("transpose %5lld: naive %10.2f, tiled %10.2f, split %10.2f, both %10.2f  (split %d tile %d)\n", static_cast<long long>(n), naive, tiled, threads, both, split, tile);
+    std::printf(
+        "transpose %5lld: naive %10.2f, tiled %10.2f, split %10.2f, both %10.2f  (split %d tile "
+        "%d)\n",
+        static_cast<long long>(n), naive, tiled, threads, both, split, tile);
     std::free(plan);
     decref(in), decref(out), decref(a), decref(b);
   }
-  const double alloc = best([&] { for (int i = 0; i < 1000; ++i) decref(storage_alloc(4096)); });
+  const double alloc = best([&] {
+    for (int i = 0; i < 1000; ++i) decref(storage_alloc(4096));
+  });
   std::printf("storage_alloc + free, warm: %.1f ns\n", alloc);
   const int64_t shape[] = {32, 128, 768};
   Layout* l = layout_dense(DType::Float32, Device::CPU, 3, shape);
-  const double intern = best([&] { for (int i = 0; i < 1000; ++i) decref(layout_dense(DType::Float32, Device::CPU, 3, shape)); });
+  const double intern = best([&] {
+    for (int i = 0; i < 1000; ++i) decref(layout_dense(DType::Float32, Device::CPU, 3, shape));
+  });
   std::printf("layout_dense, present: %.1f ns\n", intern);
   decref(l);
   const int64_t square[] = {64, 64};
@@ -123,16 +164,20 @@ static void time_loops() {
   });
   std::printf("loop_plan: %.2f us\n", plan);
   decref(in);
-  const double fork_join = best([&] { parallel_for(2, 1, [](void*, int64_t, int64_t) {}, nullptr); });
+  const double fork_join =
+      best([&] { parallel_for(2, 1, [](void*, int64_t, int64_t) {}, nullptr); });
   std::printf("parallel region, empty: %.2f us\n", fork_join);
 }
 
 int main(int argc, char** argv) {
   std::string what = "all";
   for (int i = 1; i < argc; ++i) {
-    if (i + 1 < argc && !std::strcmp(argv[i], "--openblas")) libraries_set(argv[++i], nullptr);
-    else if (i + 1 < argc && !std::strcmp(argv[i], "--onednn")) libraries_set(nullptr, argv[++i]);
-    else what = argv[i];
+    if (i + 1 < argc && !std::strcmp(argv[i], "--openblas"))
+      libraries_set(argv[++i], nullptr);
+    else if (i + 1 < argc && !std::strcmp(argv[i], "--onednn"))
+      libraries_set(nullptr, argv[++i]);
+    else
+      what = argv[i];
   }
   if (what != "gemm") time_loops();
   if (what != "loops") time_gemm();

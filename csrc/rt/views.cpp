@@ -1,5 +1,6 @@
 // A layout and run-time integers -> the layout of a view of the same storage.
-// Invariant: a view reaches no element outside its base (as_strided excepted: the caller checks the storage).
+// Invariant: a view reaches no element outside its base (as_strided excepted: the caller checks the
+// storage).
 #include "views.h"
 
 #include "error.h"
@@ -7,7 +8,7 @@
 namespace rl {
 namespace {
 
-typedef long long Int;   // for printf
+typedef long long Int;  // for printf
 
 struct Dims {
   int ndim;
@@ -39,28 +40,30 @@ void check_ndim(const char* op, int n) {
 }  // namespace
 
 int64_t wrap_dim(const char* op, int64_t dim, int ndim) {
-  const int64_t range = ndim ? ndim : 1;   // a 0-dim tensor takes 0 and -1
+  const int64_t range = ndim ? ndim : 1;  // a 0-dim tensor takes 0 and -1
   if (dim < -range || dim >= range)
-    fail(ErrorKind::Index, "[%s] Dimension out of range (expected to be in range of [%lld, %lld], but got %lld)",
-         op, Int(-range), Int(range - 1), Int(dim));
+    fail(ErrorKind::Index,
+         "[%s] Dimension out of range (expected to be in range of [%lld, %lld], but got %lld)", op,
+         Int(-range), Int(range - 1), Int(dim));
   return dim < 0 ? dim + range : dim;
 }
 
 Layout* view_select(const char* op, Layout* x, int64_t dim, int64_t index, int64_t* offset) {
-  if (x->ndim == 0) fail(ErrorKind::Index, "[%s] select() cannot be applied to a 0-dim tensor.", op);
+  if (x->ndim == 0)
+    fail(ErrorKind::Index, "[%s] select() cannot be applied to a 0-dim tensor.", op);
   dim = wrap_dim(op, dim, x->ndim);
   const int64_t size = x->shape()[dim];
   if (index < -size || index >= size)
-    fail(ErrorKind::Index, "[%s] index %lld out of range for tensor of size %s at dimension %lld", op,
-         Int(index), shape_text(x->ndim, x->shape()).c_str(), Int(dim));
+    fail(ErrorKind::Index, "[%s] index %lld out of range for tensor of size %s at dimension %lld",
+         op, Int(index), shape_text(x->ndim, x->shape()).c_str(), Int(dim));
   *offset += (index < 0 ? index + size : index) * x->strides()[dim];
   Dims v(x);
   v.erase(dim);
   return v.intern(x);
 }
 
-Layout* view_slice(const char* op, Layout* x, int64_t dim, bool has_start, int64_t start, bool has_end,
-                   int64_t end, int64_t step, int64_t* offset) {
+Layout* view_slice(const char* op, Layout* x, int64_t dim, bool has_start, int64_t start,
+                   bool has_end, int64_t end, int64_t step, int64_t* offset) {
   if (x->ndim == 0) fail(ErrorKind::Index, "[%s] slice() cannot be applied to a 0-dim tensor.", op);
   dim = wrap_dim(op, dim, x->ndim);
   if (step <= 0) fail(ErrorKind::Runtime, "[%s] slice step must be positive", op);
@@ -83,14 +86,16 @@ Layout* view_slice(const char* op, Layout* x, int64_t dim, bool has_start, int64
 
 Layout* view_permute(const char* op, Layout* x, int n, const int64_t* dims) {
   if (n != x->ndim)
-    fail(ErrorKind::Runtime, "[%s] permute: number of dimensions in the tensor input does not match the length of the "
+    fail(ErrorKind::Runtime,
+         "[%s] permute: number of dimensions in the tensor input does not match the length of the "
          "desired ordering of dimensions i.e. input.dim() = %d is not equal to len(dims) = %d",
          op, x->ndim, n);
   Dims v(x);
   uint32_t seen = 0;
   for (int d = 0; d < n; ++d) {
     const int64_t from = wrap_dim(op, dims[d], n);
-    if (seen >> from & 1) fail(ErrorKind::Runtime, "[%s] permute(): duplicate dims are not allowed.", op);
+    if (seen >> from & 1)
+      fail(ErrorKind::Runtime, "[%s] permute(): duplicate dims are not allowed.", op);
     seen |= 1u << from;
     v.shape[d] = x->shape()[from];
     v.strides[d] = x->strides()[from];
@@ -121,16 +126,18 @@ Layout* view_reshape(const char* op, Layout* x, int n, const int64_t* shape, boo
       if (inferred >= 0) fail(ErrorKind::Runtime, "[%s] only one dimension can be inferred", op);
       inferred = d;
     } else if (shape[d] < 0) {
-      fail(ErrorKind::Runtime, "[%s] invalid shape dimension %lld at index %d of shape %s", op, Int(shape[d]),
-           d, shape_text(n, shape).c_str());
+      fail(ErrorKind::Runtime, "[%s] invalid shape dimension %lld at index %d of shape %s", op,
+           Int(shape[d]), d, shape_text(n, shape).c_str());
     } else if (__builtin_mul_overflow(numel, shape[d], &numel)) {
-      numel = -1;   // matches nothing
+      numel = -1;  // matches nothing
       break;
     }
   }
   if (inferred >= 0 && numel == 0 && x->numel == 0)
-    fail(ErrorKind::Runtime, "[%s] cannot reshape tensor of 0 elements into shape %s because the unspecified "
-         "dimension size -1 can be any value and is ambiguous", op, shape_text(n, shape).c_str());
+    fail(ErrorKind::Runtime,
+         "[%s] cannot reshape tensor of 0 elements into shape %s because the unspecified "
+         "dimension size -1 can be any value and is ambiguous",
+         op, shape_text(n, shape).c_str());
   if (inferred >= 0 ? numel <= 0 || x->numel % numel : numel != x->numel)
     fail(ErrorKind::Runtime, "[%s] shape '%s' is invalid for input of size %lld", op,
          shape_text(n, shape).c_str(), Int(x->numel));
@@ -146,7 +153,8 @@ Layout* view_reshape(const char* op, Layout* x, int n, const int64_t* shape, boo
     return layout_dense(x->dtype, x->device, n, full);
   }
 
-  // From the last dim on: gather old dims while they continue one another; that run must be cut up exactly by new dims.
+  // From the last dim on: gather old dims while they continue one another; that run must be cut up
+  // exactly by new dims.
   int to = n - 1;
   int64_t run = 1, base = x->ndim ? x->strides()[x->ndim - 1] : 1;
   for (int d = x->ndim - 1; d >= 0; --d) {
@@ -166,7 +174,8 @@ Layout* view_reshape(const char* op, Layout* x, int n, const int64_t* shape, boo
       run = 1;
     }
   }
-  for (; to >= 0; --to) strides[to] = to + 1 < n ? strides[to + 1] * full[to + 1] : 1;   // leading ones
+  for (; to >= 0; --to)
+    strides[to] = to + 1 < n ? strides[to + 1] * full[to + 1] : 1;  // leading ones
   return layout_intern(x->dtype, x->device, n, full, strides);
 }
 
@@ -174,26 +183,32 @@ Layout* view_expand(const char* op, Layout* x, int n, const int64_t* shape) {
   check_ndim(op, n);
   const int extra = n - x->ndim;
   if (extra < 0)
-    fail(ErrorKind::Runtime, "[%s] expand(tensor %s, size=%s): the number of sizes provided (%d) must be greater or "
-         "equal to the number of dimensions in the tensor (%d)", op, shape_text(x->ndim, x->shape()).c_str(),
-         shape_text(n, shape).c_str(), n, x->ndim);
+    fail(ErrorKind::Runtime,
+         "[%s] expand(tensor %s, size=%s): the number of sizes provided (%d) must be greater or "
+         "equal to the number of dimensions in the tensor (%d)",
+         op, shape_text(x->ndim, x->shape()).c_str(), shape_text(n, shape).c_str(), n, x->ndim);
   Dims v(x);
   v.ndim = n;
   for (int d = 0; d < n; ++d) {
     const int64_t have = d < extra ? 1 : x->shape()[d - extra];
     int64_t want = shape[d];
     if (want == -1 && d < extra)
-      fail(ErrorKind::Runtime, "[%s] The expanded size of the tensor (-1) isn't allowed in a leading, non-existing "
-           "dimension %d", op, d);
+      fail(ErrorKind::Runtime,
+           "[%s] The expanded size of the tensor (-1) isn't allowed in a leading, non-existing "
+           "dimension %d",
+           op, d);
     if (want == -1) want = have;
     if (want < 0 || (want != have && have != 1))
-      fail(ErrorKind::Runtime, "[%s] The expanded size of the tensor (%lld) must match the existing size (%lld) at "
-           "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s", op, Int(want), Int(have), d,
-           shape_text(n, shape).c_str(), shape_text(x->ndim, x->shape()).c_str());
+      fail(ErrorKind::Runtime,
+           "[%s] The expanded size of the tensor (%lld) must match the existing size (%lld) at "
+           "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s",
+           op, Int(want), Int(have), d, shape_text(n, shape).c_str(),
+           shape_text(x->ndim, x->shape()).c_str());
     v.shape[d] = want;
     v.strides[d] = d >= extra && want == have ? x->strides()[d - extra] : 0;
   }
-  // As in PyTorch, a new leading dim of size 1 gets the stride it would have in C order (but a 0-dim tensor's get 0).
+  // As in PyTorch, a new leading dim of size 1 gets the stride it would have in C order (but a
+  // 0-dim tensor's get 0).
   for (int d = x->ndim ? extra - 1 : -1; d >= 0; --d)
     if (v.shape[d] == 1) v.strides[d] = v.shape[d + 1] * v.strides[d + 1];
   return v.intern(x);
@@ -225,11 +240,13 @@ Layout* view_squeeze(const char* op, Layout* x, bool has_dim, int64_t dim) {
   return v.intern(x);
 }
 
-Layout* view_as_strided(const char* op, Layout* x, int n, const int64_t* shape, const int64_t* strides) {
+Layout* view_as_strided(const char* op, Layout* x, int n, const int64_t* shape,
+                        const int64_t* strides) {
   check_ndim(op, n);
   for (int d = 0; d < n; ++d)
     if (strides[d] < 0)
-      fail(ErrorKind::Runtime, "[%s] as_strided: Negative strides are not supported at the moment, got strides: %s", op,
+      fail(ErrorKind::Runtime,
+           "[%s] as_strided: Negative strides are not supported at the moment, got strides: %s", op,
            shape_text(n, strides).c_str());
   return layout_intern(x->dtype, x->device, n, shape, strides);
 }
