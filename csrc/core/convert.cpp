@@ -93,8 +93,8 @@ class Nested {
       return found;
     }
     if (PyBool_Check(o)) return DType::Bool;
-    if (PyLong_Check(o)) return DType::Int64;
-    if (PyFloat_Check(o)) return default_dtype;
+    if (PyLong_CheckExact(o)) return DType::Int64;
+    if (PyFloat_CheckExact(o)) return default_dtype;
     if (is_tensor(o)) return tensor_of(o)->layout->dtype;
     if (PyComplex_Check(o)) raise(PyExc_NotImplementedError, "[tensor] complex numbers are not supported");
     if (Ref dtype = attribute(o, "dtype")) {                   // numpy scalars
@@ -104,7 +104,7 @@ class Nested {
           if (!PyUnicode_CompareWithASCIIString(name.py(), dtype_name(static_cast<DType>(k)))) return static_cast<DType>(k);
       PyErr_Clear();
     }
-    if (PyIndex_Check(o)) return DType::Int64;
+    if (PyLong_Check(o) || PyIndex_Check(o)) return DType::Int64;
     if (PyNumber_Check(o)) return default_dtype;
     raise(PyExc_TypeError, "[tensor] cannot make a tensor of %s", Py_TYPE(o)->tp_name);
   }

@@ -34,6 +34,12 @@ struct Tensor;
 struct Node;
 struct Operator;
 
+#ifdef RUSHLIGHT_NO_FREELISTS                          // sanitizers see every object's end
+constexpr bool kFreeLists = false;
+#else
+constexpr bool kFreeLists = true;
+#endif
+
 // ---- errors
 
 struct PythonError {};                                   // a Python exception is set

@@ -45,6 +45,7 @@ class Steps {
 
   void slice(int dim, PyObject* o) {
     PySliceObject* s = reinterpret_cast<PySliceObject*>(o);
+    if (s->step != Py_None && clamped(s->step) < 1) raise(PyExc_ValueError, "step must be greater than zero");
     if (by_operator_)
       return step(ViewKind::Slice, {number(dim), Ref::borrow(s->start), Ref::borrow(s->stop), s->step == Py_None ? number(1) : Ref::borrow(s->step)});
     if (s->start == Py_None && s->stop == Py_None && s->step == Py_None) return;

@@ -143,17 +143,15 @@ Ref write_call(Call& call, PyObject* out, bool inplace) {
   if (inplace && call.needs.size() && outs[0]->no_grad_view)
     raise(PyExc_RuntimeError, "a view was created in no_grad mode and is being modified inplace with grad mode enabled: its base would not know. "
           "Make the view and the write in the same mode.");
-  Small<int64_t, 8> versions;
-  if (call.needs.size())
-    for (int i = 0; i < call.tensors.size(); i++) versions.push(version_of(call.tensors[i]));
   bool hit;
   PlanHold hold(plan_find_write(call, outs, nouts, &hit));
   Plan* plan = hold.plan;
   if (mode & kRecords) RecordScope::current()->ran(plan_text(plan), hit);
+  Own<Node> node = call.needs.size() ? node_before_write(call, plan, outs[0]) : Own<Node>();
   if (writes_directly(plan, call, outs, nouts)) plan_write(plan, call, outs, nouts);
   else write_by_temporary(plan, call, outs, nouts, inplace);
   for (int i = 0; i < nouts; i++) bump_version(outs[i]);
-  if (call.needs.size()) record_write(call, plan, outs[0], versions.data());
+  if (node) record_write(node.get(), outs[0]);
   return Ref::borrow(inplace ? call.values[0] : out);
 }
 

@@ -12,8 +12,8 @@ int64_t live_nodes = 0;
 
 namespace {
 
-constexpr int kFree = 512;
-Node* free_nodes[kFree];
+constexpr int kFree = kFreeLists ? 512 : 0;
+Node* free_nodes[kFree + 1];
 int free_count = 0;
 uint64_t sequence = 0;
 
@@ -119,8 +119,9 @@ void set_out(Node* n, int i, Layout* l) {
   n->outs[i] = l;
 }
 
-// The node of a call. `written` with `versions`: an in-place call, whose operand of that name has been overwritten.
-Own<Node> build(Call& call, Backward* b, Tensor* const* outs, int nouts, Tensor* written, const int64_t* versions) {
+// The node of a call: edges, saved operands and parameters. `written`: the operand that an in-place call will overwrite;
+// where the derivative reads it, a copy is kept, at the same place in the graph.
+Own<Node> build(Call& call, Backward* b, int nouts, Tensor* written) {
   int nsaved = static_cast<int>(b->operands.size() + b->outs.size());
   Own<Node> n(node_new(NodeKind::Operator, call.tensors.size(), nsaved, static_cast<int>(b->params.size()), nouts));
   n->op = call.op;
@@ -131,14 +132,24 @@ Own<Node> build(Call& call, Backward* b, Tensor* const* outs, int nouts, Tensor*
   Saved* s = n->saved;
   for (int i : b->operands) {
     Tensor* t = call.tensors[i];
-    if (t == written) save_memory(*s++, t, versions[i], -1);
-    else save_operand(*s++, t, versions ? versions[i] : version_of(t));
+    Own<Tensor> copy;
+    if (t == written) {
+      copy = dense_copy(t);
+      if (Node* maker = current_grad_fn(t)) attach(copy.get(), maker, t->output);
+      t = copy.get();
+    }
+    save_operand(*s++, t, version_of(t));
   }
-  for (int i : b->outs) save_memory(*s++, outs[i], version_of(outs[i]), i);
   for (size_t i = 0; i < b->params.size(); i++) n->params[i] = Py_NewRef(call.values[b->params[i]]);
-  for (int i = 0; i < nouts; i++) set_out(n.get(), i, outs[i]->layout);
   n->had_saved = nsaved > 0;
   return n;
+}
+
+// The rest of it, once the outputs are there.
+void save_outs(Node* n, Tensor* const* outs) {
+  Saved* s = n->saved + n->backward->operands.size();
+  for (int i : n->backward->outs) save_memory(*s++, outs[i], version_of(outs[i]), i);
+  for (int i = 0; i < n->nouts; i++) set_out(n, i, outs[i]->layout);
 }
 
 bool is_operand(const Call& call, const Tensor* t) {
@@ -463,29 +474,22 @@ void record_call(Call& call, Plan* plan, Ref& result) {
       Py_DECREF(old);
     }
   }
-  Own<Node> node = build(call, b, outs.data(), n, nullptr, nullptr);
+  Own<Node> node = build(call, b, n, nullptr);
+  save_outs(node.get(), outs.data());
   for (int i = 0; i < n; i++)
     if (rl::is_floating(outs[i]->layout->dtype)) attach(outs[i], node.get(), i);
 }
 
-void record_write(Call& call, Plan* plan, Tensor* out, const int64_t* versions) {
+Own<Node> node_before_write(Call& call, Plan* plan, Tensor* out) {
   PyObject* object = py(out);
   Backward* b = plan_backward(plan, call, &object, 1);
-  if (!b) raise(PyExc_RuntimeError, "[%s_] is not differentiable, and the tensor it wrote is part of a graph", call.op->text);
-  // The edge of a stale view must be the one before this write: build() reads it after the version moved on.
-  int64_t now = out->counter->value, before = now - 1;
-  out->counter->value = before;
-  Own<Node> node;
-  try {
-    node = build(call, b, &out, 1, out, versions);
-  } catch (...) {
-    out->counter->value = now;
-    throw;
-  }
-  out->counter->value = now;
-  for (uint32_t i = 0; i < node->nsaved; i++)
-    if (node->saved[i].output >= 0) node->saved[i].version = now;
-  rebase(out, node.get(), 0);
+  if (!b) raise(PyExc_RuntimeError, "[%s_] is not differentiable, and the tensor it writes or reads is part of a graph", call.op->text);
+  return build(call, b, 1, out);
+}
+
+void record_write(Node* n, Tensor* out) {
+  save_outs(n, &out);
+  rebase(out, n, 0);
 }
 
 void record_view(Call& call, Tensor* view) {
@@ -495,7 +499,8 @@ void record_view(Call& call, Tensor* view) {
   PyObject* object = py(view);
   Backward* b = plan_backward(hold.plan, call, &object, 1);
   if (!b) return;
-  Own<Node> node = build(call, b, &view, 1, nullptr, nullptr);
+  Own<Node> node = build(call, b, 1, nullptr);
+  save_outs(node.get(), &view);
   attach(view, node.get(), 0);
 }
 

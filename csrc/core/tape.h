@@ -66,7 +66,8 @@ extern PyTypeObject* NodeType;
 Node* current_grad_fn(Tensor*);                        // borrowed; regenerated for a view whose base was written
 Edge gradient_edge(Tensor*);                           // owned node
 void record_call(Call&, Plan*, Ref& result);           // the result's tensors get a node, where differentiable
-void record_write(Call&, Plan*, Tensor* out, const int64_t* versions);   // versions of the operands before
+Own<Node> node_before_write(Call&, Plan*, Tensor* out);  // in-place calls: what the derivative reads, before it is overwritten
+void record_write(Node*, Tensor* out);                   // and after
 void record_view(Call&, Tensor* view);                 // an affine view by its operator
 Node* node_new(NodeKind, int nedges, int nsaved, int nparams, int nouts);
 NodeExtra* node_extra(Node*);

@@ -12,8 +12,8 @@ PyTypeObject* TensorType;
 
 namespace {
 
-constexpr int kFree = 512;
-Tensor* free_tensors[kFree];
+constexpr int kFree = kFreeLists ? 512 : 0;
+Tensor* free_tensors[kFree + 1];
 int free_count = 0;
 Counter* free_counters = nullptr;
 
