@@ -10,10 +10,9 @@ from rushlight.fx.graph import Graph
 from rushlight.fx.passes import run_passes
 from rushlight.fx.rewrite import apply_rules, merge_equal_calls, remove_dead_code
 from rushlight.fx.tracing import retrace
+from rushlight.ops.declare import Op
 
 from .rules import CANONICAL
-
-KINDS = {"operator": ("composition",), "primitive": ("composition", "scalar", "rows")}
 
 
 def expand_compositions(graph: Graph) -> Graph:
@@ -23,12 +22,12 @@ def expand_compositions(graph: Graph) -> Graph:
 
 def expand_bodies(graph: Graph) -> Graph:
     """Scalar and row bodies down to the bottom forms; declared strides are restored by copies."""
-    return retrace(graph, expand=lambda op, a: op.kind in KINDS["primitive"] and not op.bottom and not indexes(op))
+    return retrace(graph, expand=lambda op, a: op.kind == "composition" or expands(op))
 
 
-def indexes(op) -> bool:
-    """Rows of a table are addressed, not walked: as operator calls they would need gather over the whole table."""
-    return op.layout is not None and op.layout.rule in ("table", "into_table")
+def expands(op: Op) -> bool:
+    """Bodies whose rows are not a dim that operator calls could name stay whole (tables, sums over leading dims)."""
+    return op.kind in ("scalar", "rows") and not op.bottom and not op.layout.loops_only
 
 
 def apply_canonical_rules(graph: Graph) -> Graph:

@@ -44,8 +44,8 @@ def is_primitive(node: Node) -> bool:
         return True
     if op.kind == "composition":
         return False
-    if op.bottom:
-        return True
+    if op.bottom or op.layout.loops_only:
+        return op.bottom
     recorder = Recorder(expand=lambda inner, a: inner is not op)
     fresh = node.call.map(lambda _, v: Symbol(v.layout, recorder) if isinstance(v, Value) else v)
     with recorder:

@@ -58,7 +58,7 @@ def names(piece: str, pieces: list[str], by_name: dict[str, int]) -> list[str]:
         macro = pieces[by_name[called[1]]]
         head = re.match(r"#define\s+\w+\(([^)]*)\)", macro)
         given = dict(zip(re.split(r"\s*,\s*", head[1] if head else ""), re.split(r"\s*,\s*", called[2])))
-        return [re.sub(r"##(\w+?)##", lambda m: given.get(m[1], m[1]), name)
+        return ["".join(given.get(part, part) for part in name.split("##"))
                 for name in re.findall(r"RL_FN \S+ (rl_[\w#]+)\(", macro)]
     found = (re.match(r"#define\s+(\w+)", piece) or re.match(r"struct\s+(\w+)", piece)
              or re.search(r"\b(rl_\w+)\s*(?:\(|\[|=)", piece))

@@ -6,7 +6,7 @@ coalesces any call to them. `signature` is the key under which a kernel is built
 from rushlight import dtypes
 from rushlight.ops.declare import Op, many
 
-from .expr import (ARENAS, Apply, Axis, Buffer, Const, Element, Kernel, Load, Put, Scalar, Store, arena, postorder, simplify,
+from .expr import (ARENAS, Apply, Axis, Buffer, Const, Element, Expr, Kernel, Load, Put, Scalar, Store, arena, postorder, simplify,
                    substitute)
 from .nest import sections
 
@@ -44,7 +44,7 @@ def signature(op: Op, best, values):
         elif p.is_run_time and p.name not in op.structural:
             if not constant(p, v):
                 extras.append(f"{p.name}:{number_kind(op, p, best)}")
-        elif isinstance(v, str) and p.kind.startswith("str"):
+        elif isinstance(v, str) and p.kind.startswith("str") and p.name != "memory_format":     # that is the layout's
             extras.append(f"{p.name}={v}")
         elif p.kind.startswith("dtype") and v is not None and v != best:
             extras.append(f"{p.name}={v}")
@@ -101,7 +101,7 @@ def generic(op: Op, best, values, results):
                 buffers.append(Buffer(name, v.dtype, per_row, False, p.name in op.layout.across))
                 loads[i] = Load(name, terms(name, axes, per_row), v.dtype)
         a = op.bind(loads)
-        outs = many(op.define(a, (best, results)))
+        outs = [e if isinstance(e, Expr) else Const(e, d) for e, d in zip(many(op.define(a, (best, results))), results)]
         stores = []
         for i, e in enumerate(outs):
             per_row = op.layout.row_output(i)

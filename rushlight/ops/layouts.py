@@ -188,6 +188,7 @@ class broadcast:
     across = ()                     # operands that are one number for all rows side by side
     out = "S"                       # what the first output is: S full, memory order; C full, C order; K/D one a row
     rule = "broadcast"
+    loops_only = False              # whether bodies mean what they say for loop values only: rows that no `dim` names
 
     def full(self, a):
         return broadcast_shape([x.shape for x in a.tensors], a.op_name)
@@ -287,6 +288,8 @@ class trailing_rows(same_rows):
 class leading_rows(same_rows):
     """Sums over the dims before those that `normalized_shape` names; every output has that shape. `across`: operands that
     do not vary over the outputs' dims."""
+    loops_only = True
+
     def __init__(self, across=()):
         self.per_row, self.across = (), across
 
@@ -322,6 +325,7 @@ class table(broadcast):
     """indices[...] into the rows of weight[V, D]: loops (*indices, D | V), and V is only ever addressed."""
     per_row = ("indices",)
     rule = "table"
+    loops_only = True
 
     def row_output(self, i):
         return True

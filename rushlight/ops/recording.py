@@ -54,8 +54,7 @@ class Recorder:
             out = op.define(a)
             if op.kind == "composition":
                 return out
-            outs = [o if o.layout.strides == x.strides or not hasattr(o, "layout") else TABLE["clone"](o, memory_format="contiguous")
-                    for o, x in zip(many(out), op.infer(a))]
+            outs = [self.declared(o, x) for o, x in zip(many(out), op.infer(a))]
             return tuple(outs) if len(outs) > 1 else outs[0]
         finally:
             self.parents.pop()
@@ -64,6 +63,22 @@ class Recorder:
         outs = tuple(self.symbol(x) for x in op.infer(hinted(a)))
         self.note(op, a, outs)
         return outs if len(outs) > 1 else outs[0]
+
+    def declared(self, out, layout):
+        """A body's value in the layout that the declaration promises; a number fills it."""
+        if not isinstance(out, Array):
+            return TABLE["full"](layout.shape, out, dtype=layout.dtype)
+        if out.rank > layout.rank:                      # bodies keep the dims that they reduce
+            out = TABLE["reshape"](out, layout.shape)
+        if out.shape != layout.shape:                   # and need not repeat what broadcasting repeats
+            out = TABLE["expand"](out, layout.shape)
+        if out.layout.strides == layout.strides:
+            return out
+        order = sorted(range(layout.rank), key=lambda d: -int(layout.strides[d]))
+        if order == list(range(layout.rank)):
+            return TABLE["clone"](out, memory_format="contiguous")
+        copy = TABLE["clone"](TABLE["permute"](out, tuple(order)), memory_format="contiguous")
+        return TABLE["permute"](copy, tuple(order.index(d) for d in range(layout.rank)))
 
     def assemble(self, op, a):
         """An assembly as calls: an empty output, and one copy through each view of it that is written, in order."""

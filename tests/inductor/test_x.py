@@ -1,0 +1,3 @@
+from ..ops.materialize import CASES
+def test_a():
+    assert CASES
