@@ -5,7 +5,10 @@ declarations; numpy, the compile stack and the reports load at first use.
 """
 import os as _os
 
-from . import _core
+# Idle OpenMP threads sleep: spinning ones make every parallel region wait on a busy machine. Read when libgomp loads.
+_os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from . import _core  # noqa: E402
 
 _here = _os.path.dirname(__file__)
 _core.kernels_load(_os.path.join(_here, "lib"))
@@ -31,6 +34,10 @@ def _libraries():
 
 _libraries()
 __version__ = "0.1.0"
+if _os.environ.get("RUSHLIGHT_LOGS") or _os.environ.get("RUSHLIGHT_COMPILE_DEBUG"):
+    from .pipeline import start_logs
+
+    start_logs()
 _LAZY = {"nn": "nn", "optim": "optim", "autograd": "autograd", "report": "report", "fx": "fx", "interop": "interop"}
 
 

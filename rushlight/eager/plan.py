@@ -7,6 +7,7 @@ from rushlight.loops.lower import numbers_of, signature
 from rushlight.ops.declare import MISSING, Arguments, derived
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import NumberSymbol, Recorder, Symbol
+from rushlight.reasons import refuse
 
 from . import program
 
@@ -92,6 +93,7 @@ def expanded(recorder, op, a, inputs, best):
     """No precompiled kernel for these dtypes: the definition's own calls, one after another."""
     if op.kind == "scalar" and is_bottom(op):
         raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for {best!r}')
+    refuse("eager.composition", op.name, f"no precompiled kernel {signature(op, best, a.values)}")
     with recorder:
         out = recorder.inside(op, a)
     if any(c.op is op for c in recorder.calls):

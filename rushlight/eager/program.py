@@ -17,6 +17,8 @@ def build(recorder, inputs, outputs, transparent=False):
     count, instructions = len(inputs), []
     for call in live(recorder.calls, outputs):
         values, parameters = arguments_of(call)
+        if call.op == "copy_":
+            values, parameters = (*values, False), (None,) * 3          # non_blocking
         spec = tuple(entry(v, p, known) for v, p in zip(values, parameters))
         registers = []
         for out in call.outs:

@@ -22,7 +22,7 @@ ELEMENT = 1 << 30                   # in KernelEntry.serial: the kernel uses the
 def kernels():
     """(operator, kernel) for every declared domain, pattern and variant; derived derivatives included."""
     for op in list(TABLE.values()):
-        if op.kind in ("scalar", "rows") and op.rule is derived and op.domain:
+        if op.kind in ("scalar", "rows") and op.rule is derived and op.domain and not op.source:
             op.backward  # noqa: B018  the derived derivative declares itself
     for op in list(TABLE.values()):
         if op.kind not in ("scalar", "rows"):

@@ -193,7 +193,7 @@ class Op:
         operands = list(a.operands())
         if self.rule is derived and self.kind == "view":
             grads = [TABLE["view_backward"](gs[0], self, a.values[1:], a.tensors[0].shape)]
-        elif self.rule is derived and self.kind == "composition":       # through its parts
+        elif self.rule is derived and (self.kind == "composition" or self.outputs > 1):     # through its parts
             inside, tape = record(lambda: self.define(a))
             grads = pull_back(tape, list(zip(many(inside), gs)), [x if isinstance(x, Value) else None for _, x in operands])
         elif self.rule is derived:
@@ -231,7 +231,9 @@ class Op:
 
         def body(g, *args):
             wanted = [args[i] for i in takes if isinstance(args[i], Value)]
-            return gradients(lambda: many(self.body(*args))[0], wanted, g)
+            grads = many(gradients(lambda: many(self.body(*args))[0], wanted, g))
+            grads = tuple(0 if d is None else d for d in grads)     # the result does not depend on that operand
+            return grads if len(grads) > 1 else grads[0]
 
         grad = f"grad_{self.name}"
         name = f"{self.name}_backward"

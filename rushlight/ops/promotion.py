@@ -58,6 +58,7 @@ class Creating:
         given = a.get("dtype")
         if given is None:
             v = a.get(self.number, 0.0)
+            v = getattr(v, "hint", v)                   # a run-time number stands for its type
             given = "bool" if isinstance(v, bool) else "int64" if isinstance(v, int) else dtypes.DEFAULT
         return given, given
 

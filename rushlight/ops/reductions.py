@@ -59,10 +59,10 @@ def _(g, x, dim, keepdim):
     return g.spread(x, dim, keepdim) / x.extent(dim)
 
 
-@rows("positions(Tensor self, int dim) -> Tensor", layout=same_rows(), promote=promotion.counting, derivative=none, domain=(),
+@rows("positions(Tensor self, int dim) -> Tensor", layout=same_rows(), promote=promotion.counting, derivative=none, domain=ALL,
       method=False, function=False, bottom=True)
 def positions(x, dim):
-    return leaf.positions(x)
+    return leaf.positions(x, dim)
 
 
 @rows("argmax.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", name="argmax_rows", layout=per_row(),
