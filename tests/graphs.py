@@ -113,3 +113,22 @@ def same(got, want, exact=True, layout=True):
         a, b = x.to(rl.float64).numpy(), y.to(rl.float64).numpy()
         bound = BOUND.get(y.dtype.name, 1e-5)
         assert (abs(a - b) <= bound * (1 + abs(b))).all(), (i, a, b)
+
+
+def golden(text, path):
+    """Holds printed text against tests/golden/<path>; REFRESH_GOLDEN=1 writes it anew instead."""
+    import os
+    from pathlib import Path
+
+    file = Path(__file__).parent / "golden" / path
+    if os.environ.get("REFRESH_GOLDEN"):
+        file.write_text(text, encoding="utf-8")
+    want = file.read_text(encoding="utf-8")
+    assert text == want, f"differs from {file}; REFRESH_GOLDEN=1 writes it anew"
+
+
+def untimed(graph):
+    """A graph's text without the milliseconds that its pass took."""
+    import re
+
+    return re.sub(r", [\d.]+ ms$", "", graph.print(), count=1, flags=re.M)

@@ -56,6 +56,9 @@ class Var(Array):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Var) and self.name == other.name and same_layout(self.layout, other.layout)
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self.name)
 

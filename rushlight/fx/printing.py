@@ -17,7 +17,7 @@ from rushlight import dtypes, sym
 from rushlight.ops.declare import MISSING, Op
 from rushlight.ops.layouts import Layout, dense
 
-from .graph import ATTRIBUTE, CALL, PLACEHOLDER, Graph, Node, Var, same_layout
+from .graph import ATTRIBUTE, CALL, OUTPUT, PLACEHOLDER, Graph, Node, Var, same_layout
 
 
 def show(graph: Graph) -> str:
@@ -35,8 +35,10 @@ def show(graph: Graph) -> str:
 def line(node: Node) -> str:
     if node.kind == ATTRIBUTE:
         return f"{node.outs[0].name}: {annotation(node.outs[0].layout)} = constants.{node.target}"
+    if node.kind == OUTPUT:
+        return f"return {', '.join(map(argument, node.arguments))}"
     if node.kind != CALL:
-        return f"return {argument(node.arguments[0])}"
+        return f"{node.kind} {node.target} {argument(node.arguments)}"  # no graph has it; a message may
     left = node.outs[0].name
     kind = annotation(node.outs[0].layout)
     if len(node.outs) > 1:

@@ -57,7 +57,7 @@ class Arguments:
     def tensors(self):
         """The operands that are values, not Python numbers or symbolic sizes."""
         if self._tensors is None:
-            self._tensors = [v for _, v in self.operands() if not isinstance(v, (bool, int, float, sym.Sym)) and v.tier != 0]
+            self._tensors = [v for _, v in self.operands() if not isinstance(v, (bool, int, float, sym.Sym)) and getattr(v, "tier", None) != 0]
         return self._tensors
 
     @property
@@ -132,7 +132,7 @@ class Op:
         a = self.bind(args, kwargs)
         if not a.tensors:
             return self.call_without_operands(a)
-        kind = max((type(t) for t in a.tensors), key=lambda k: k.priority)
+        kind = max((type(t) for t in a.tensors), key=lambda k: getattr(k, "priority", 0))       # native tensors: 0
         if TAPES and self.rule is derived and self.kind == "composition":
             return kind.call(self, a) if kind.priority == 1 else self.define(a)      # its parts record themselves
         tapes, TAPES[:] = TAPES[:], ()
