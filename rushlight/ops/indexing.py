@@ -7,6 +7,7 @@ from .values import put, take
 
 
 @rows("embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1) -> Tensor", layout=table(), method=False,
+      structural=("padding_idx",),
       promote=promotion.numeric.of("weight"), others={"indices": "int64"}, domain=ALL, cost=1,
       samples=(call(t(5, 3), t(4, dtype="int64", low=0, high=5)), call(t(5, 40), t(2, 2, dtype="int64", low=0, high=5))))
 def embedding(weight, indices, padding_idx):
