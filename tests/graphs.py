@@ -1,4 +1,6 @@
-"""What the compile rooms' tests share: each operator's samples as one graph, and equality to the bit."""
+"""What the compile rooms' tests share: each operator's samples as one graph, and equality to the
+bit."""
+
 import zlib
 from functools import cache
 
@@ -20,7 +22,8 @@ def name(op):
 
 
 class Samples:
-    """Every sample of an operator: `inputs` are their tensors, `function` calls the operator on all of them."""
+    """Every sample of an operator: `inputs` are their tensors, `function` calls the operator on
+    all of them."""
 
     def __init__(self, op, keep=lambda sample: True):
         self.op, self.inputs, self.calls = op, [], []
@@ -56,14 +59,19 @@ def fill(v, tensors):
 
 
 def call_operator(op, values):
-    if any(isinstance(v, Value) for v in flat(values)) or not any(hasattr(v, "data_ptr") for v in flat(values)):
+    if any(isinstance(v, Value) for v in flat(values)) or not any(
+        hasattr(v, "data_ptr") for v in flat(values)
+    ):
         if any(hasattr(v, "data_ptr") or isinstance(v, Value) for v in flat(values)):
             return op(*values)
         from rushlight.ops.declare import FACTORIES
-        if FACTORIES:                                   # a factory inside a trace
+
+        if FACTORIES:  # a factory inside a trace
             return op(*values)
-    given = {p.name: getattr(rl, v) if isinstance(v, str) and p.kind.startswith("dtype") else v
-             for p, v in zip(op.parameters, values)}
+    given = {
+        p.name: getattr(rl, v) if isinstance(v, str) and p.kind.startswith("dtype") else v
+        for p, v in zip(op.parameters, values)
+    }
     args = [given[p.name] for p in op.parameters if not p.keyword_only]
     return op.native(*args, **{p.name: given[p.name] for p in op.parameters if p.keyword_only})
 
@@ -91,8 +99,13 @@ def expected(op):
 
 
 def bits(x):
-    return (tuple(x.shape), x.dtype.name, x.detach().contiguous().numpy().tobytes() if x.dtype.name != "bfloat16"
-            else x.detach().to(rl.float32).contiguous().numpy().tobytes())
+    return (
+        tuple(x.shape),
+        x.dtype.name,
+        x.detach().contiguous().numpy().tobytes()
+        if x.dtype.name != "bfloat16"
+        else x.detach().to(rl.float32).contiguous().numpy().tobytes(),
+    )
 
 
 def strides(x):
@@ -100,11 +113,18 @@ def strides(x):
 
 
 def same(got, want, exact=True, layout=True):
-    """Equal to the bit, strides included; half types within their bound where fusion keeps them wider."""
+    """Equal to the bit, strides included; half types within their bound where fusion keeps them
+    wider."""
     got, want = many(got), many(want)
     assert len(got) == len(want)
     for i, (x, y) in enumerate(zip(got, want)):
-        assert tuple(x.shape) == tuple(y.shape) and x.dtype.name == y.dtype.name, (i, x.shape, y.shape, x.dtype, y.dtype)
+        assert tuple(x.shape) == tuple(y.shape) and x.dtype.name == y.dtype.name, (
+            i,
+            x.shape,
+            y.shape,
+            x.dtype,
+            y.dtype,
+        )
         if layout:
             assert strides(x) == strides(y), (i, x.stride(), y.stride())
         if bits(x) == bits(y):

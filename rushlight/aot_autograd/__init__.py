@@ -1,2 +1,3 @@
 """Graph -> forward and backward graphs, ahead of time."""
+
 from .pipeline import Pair, differentiate

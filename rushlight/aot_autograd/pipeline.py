@@ -1,11 +1,13 @@
 """Graph -> forward and backward graphs, by the derivative rules that the eager tape uses.
 
-    trace_joint     one graph: the function, then the cotangents of what is wanted, from those of its outputs
+    trace_joint     one graph: the function, then the wanted cotangents, from those of its outputs
     split_joint     what does not depend on a cotangent runs forward; backward saves what it reads
 
-Forward returns (*outputs, *saved); backward takes (*saved, *cotangents) and returns one cotangent a wanted input, or None
-where nothing reaches it. Every value that backward needs is saved: no partitioner recomputes any yet.
+Forward returns (*outputs, *saved); backward takes (*saved, *cotangents) and returns one
+cotangent a wanted input, or None where nothing reaches it. Every value that backward needs is
+saved: no partitioner recomputes any yet.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,9 +17,9 @@ from typing import Any, NamedTuple
 from rushlight import dtypes
 from rushlight.errors import UserError
 from rushlight.fx.graph import CALL, OUTPUT, PLACEHOLDER, Graph, Node, Var, map_variables
+from rushlight.fx.interpreter import run
 from rushlight.fx.passes import record
 from rushlight.fx.rewrite import merge_equal_calls, remove_dead_code
-from rushlight.fx.run import run
 from rushlight.fx.tracing import Proxy, Tracer, flat, from_recording
 from rushlight.ops.declare import Arguments, Op, derived, many
 from rushlight.ops.derivatives import TAPES, pull_back
@@ -25,20 +27,27 @@ from rushlight.ops.layouts import dense
 
 
 class Pair(NamedTuple):
-    """`forward(*inputs) -> (*outputs, *saved)`; `backward(*saved, *cotangents) -> one an input that was wanted`."""
+    """`forward(*inputs) -> (*outputs, *saved)`; `backward(*saved, *cotangents) -> one an input
+    that was wanted`."""
 
     forward: Graph
     backward: Graph
-    outputs: int                    # how many of forward's results are the function's own
-    wanted: tuple[int, ...]         # the inputs that backward gives cotangents of
+    outputs: int  # how many of forward's results are the function's own
+    wanted: tuple[int, ...]  # the inputs that backward gives cotangents of
 
 
 def differentiate(graph: Graph, wanted: Sequence[int] | None = None) -> Pair:
     """`wanted`: positions of the inputs to differentiate by; all floating ones by default."""
-    positions = tuple(i for i, v in enumerate(graph.inputs) if dtypes.is_floating(v.dtype)
-                      and (wanted is None or i in wanted))
+    positions = tuple(
+        i
+        for i, v in enumerate(graph.inputs)
+        if dtypes.is_floating(v.dtype) and (wanted is None or i in wanted)
+    )
     if not positions or not any(dtypes.is_floating(v.dtype) for v in graph.outputs):
-        raise UserError("aot_autograd", "nothing to differentiate: no floating input is wanted, or no output is floating")
+        raise UserError(
+            "aot_autograd",
+            "nothing to differentiate: no floating input is wanted, or no output is floating",
+        )
     joint = trace_joint(graph, positions)
     record(joint, "aot_autograd", "joint")
     pair = split_joint(joint, graph, positions)
@@ -48,11 +57,15 @@ def differentiate(graph: Graph, wanted: Sequence[int] | None = None) -> Pair:
 
 
 def trace_joint(graph: Graph, positions: tuple[int, ...]) -> Graph:
-    """inputs, then a cotangent for each floating output -> (outputs, cotangents of the wanted inputs)."""
+    """inputs, then a cotangent for each floating output -> (outputs, cotangents of the wanted
+    inputs)."""
     tracer = Tracer()
     inputs = [(v.name, Proxy(v.layout, tracer)) for v in graph.inputs]
-    seeds = [(v, Proxy(dense(v.shape, v.dtype, None, v.device), tracer)) for v in dict.fromkeys(graph.outputs)
-             if dtypes.is_floating(v.dtype)]
+    seeds = [
+        (v, Proxy(dense(v.shape, v.dtype, None, v.device), tracer))
+        for v in dict.fromkeys(graph.outputs)
+        if dtypes.is_floating(v.dtype)
+    ]
     line = [""]
     tracer.where = lambda: line[0]
     made: dict[Var, Any] = {}
@@ -60,11 +73,15 @@ def trace_joint(graph: Graph, positions: tuple[int, ...]) -> Graph:
     def follow(node: Node, arguments: tuple) -> Any:
         line[0] = node.where
         tracer.parents[:] = [(o.what, o.where) for o in node.origins if o.what]
-        if node.op.kind == "composition" and node.op.rule is derived:       # its parts are recorded in its place
+        if (
+            node.op.kind == "composition" and node.op.rule is derived
+        ):  # its parts are recorded in its place
             tracer.parents.append((node.op.name, node.op.where))
         start = len(tape)
         outs = node.op(*arguments)
-        tape[start:] = [(Pulled(op, tracer, line, node), a, results) for op, a, results in tape[start:]]
+        tape[start:] = [
+            (Pulled(op, tracer, line, node), a, results) for op, a, results in tape[start:]
+        ]
         made.update(zip(node.outs, many(outs)))
         return outs
 
@@ -108,17 +125,30 @@ def split_joint(joint: Graph, graph: Graph, positions: tuple[int, ...]) -> Pair:
     before = [n for n in joint.calls if n.outs[0] not in late]
     after = [n for n in joint.calls if n.outs[0] in late]
     read = [v for n in after for v in n.reads if v not in late]
-    saved = tuple(dict.fromkeys([*read, *(g for g in grads if isinstance(g, Var) and g not in late)]))
+    saved = tuple(
+        dict.fromkeys([*read, *(g for g in grads if isinstance(g, Var) and g not in late)])
+    )
     around = [n for n in joint.nodes if n.kind not in (CALL, OUTPUT)]
     inputs = [n for n in around if n.outs[0] not in joint.inputs[count:]]
-    forward = joint.with_nodes([*inputs, *before, Node(OUTPUT, "output", ((*outputs, *saved),))],
-                               name=f"{graph.name}_forward")
+    forward = joint.with_nodes(
+        [*inputs, *before, Node(OUTPUT, "output", ((*outputs, *saved),))],
+        name=f"{graph.name}_forward",
+    )
     given = [plain(v) for v in saved] + [plain(v) for v in joint.inputs[count:]]
     names = dict(zip((*saved, *joint.inputs[count:]), given))
     rename = lambda v: names.get(v, v)
-    back = [Node(n.kind, n.target, map_variables(n.arguments, rename), n.outs, n.origins) for n in after]
-    backward = joint.with_nodes([*(Node(PLACEHOLDER, v.name, (), (v,)) for v in given), *back,
-                                 Node(OUTPUT, "output", (map_variables(grads, rename),))], name=f"{graph.name}_backward", constants={})
+    back = [
+        Node(n.kind, n.target, map_variables(n.arguments, rename), n.outs, n.origins) for n in after
+    ]
+    backward = joint.with_nodes(
+        [
+            *(Node(PLACEHOLDER, v.name, (), (v,)) for v in given),
+            *back,
+            Node(OUTPUT, "output", (map_variables(grads, rename),)),
+        ],
+        name=f"{graph.name}_backward",
+        constants={},
+    )
     return Pair(remove_dead_code(forward), remove_dead_code(backward), len(outputs), positions)
 
 

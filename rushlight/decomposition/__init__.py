@@ -1,3 +1,4 @@
 """Graph -> the same graph in fewer, simpler operators."""
+
+from .opset import CORE_ATEN, vocabulary
 from .pipeline import canonicalise, decompose
-from .vocabulary import CORE_ATEN, vocabulary

@@ -1,8 +1,10 @@
-"""The room's passes in order. Takes a graph; gives the same graph in a smaller vocabulary, cleaned up.
+"""The room's passes in order. Takes a graph; gives the same graph in a smaller vocabulary,
+cleaned up.
 
-    decompose(graph)                   compositions give way to their definitions: what Inductor takes
-    decompose(graph, to="primitive")   scalar and row bodies too, down to the bottom forms
+decompose(graph)                   compositions give way to their definitions: what Inductor
+takes decompose(graph, to="primitive")   scalar and row bodies too, down to the bottom forms
 """
+
 from __future__ import annotations
 
 from rushlight.errors import UserError
@@ -26,7 +28,8 @@ def expand_bodies(graph: Graph) -> Graph:
 
 
 def expands(op: Op) -> bool:
-    """Bodies whose rows are not a dim that operator calls could name stay whole (tables, sums over leading dims)."""
+    """Bodies whose rows are not a dim that operator calls could name stay whole (tables, sums
+    over leading dims)."""
     return op.kind in ("scalar", "rows") and not op.bottom and not op.layout.loops_only
 
 
@@ -44,7 +47,9 @@ PASSES = {
 def decompose(graph: Graph, to: str = "operator") -> Graph:
     """`to`: "operator" or "primitive"."""
     if to not in PASSES:
-        raise UserError("decompose", f"expected one of {', '.join(PASSES)}, got {to!r}", kind=ValueError)
+        raise UserError(
+            "decompose", f"expected one of {', '.join(PASSES)}, got {to!r}", kind=ValueError
+        )
     return run_passes(graph, PASSES[to], "decomposition")
 
 

@@ -1,4 +1,6 @@
-"""Canonical forms: what computes nothing, or nothing new, goes away. Every rule keeps the result's bits and layout."""
+"""Canonical forms: what computes nothing, or nothing new, goes away. Every rule keeps the
+result's bits and layout."""
+
 from __future__ import annotations
 
 from rushlight.fx.graph import same_layout
@@ -13,7 +15,8 @@ def same(found: Found) -> bool:
 
 
 def inside(found: Found) -> bool:
-    """The same, and the result is not handed out: an output that is a copy must not become its original."""
+    """The same, and the result is not handed out: an output that is a copy must not become its
+    original."""
     return same(found) and found.out not in found.graph.outputs
 
 
@@ -35,7 +38,11 @@ VIEWS = (
     Rule("view_same", pattern("view", x, ANY), x, inside),
     Rule("permute_same", pattern("permute", x, ANY), x, inside),
     Rule("slice_all", pattern("slice", x, ANY, ANY, ANY, 1), x, inside),
-    Rule("view_view", pattern("view", pattern("view", x, ANY), hole("size")), pattern("view", x, hole("size")),
-         lambda found: found["x"].layout.view(found.out.shape) is not None),
+    Rule(
+        "view_view",
+        pattern("view", pattern("view", x, ANY), hole("size")),
+        pattern("view", x, hole("size")),
+        lambda found: found["x"].layout.view(found.out.shape) is not None,
+    ),
 )
 CANONICAL = COPIES + UNITS + VIEWS

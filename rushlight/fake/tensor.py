@@ -1,13 +1,15 @@
-"""Fakes made from tensors, layouts or sizes. An operator called on fakes answers with its layout rule.
+"""Fakes made from tensors, layouts or sizes. An operator called on fakes answers with its layout
+rule.
 
     x = fake((2, 3))                            # float32, dense
     y = torch.gelu(x) @ fake(weight)            # a FakeTensor, at no cost
     env = ShapeEnv()
-    z = symbolic(batch, env, dims=(0,))         # f32[s0, 3]: its first size is a symbol, seen as it is now
+    z = symbolic(batch, env, dims=(0,))         # f32[s0, 3]: the first size is a symbol
     guards(env)                                 # what was assumed of the symbols since
 
 Invariant: a fake has no data, and nothing that reads data works on one.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -22,18 +24,32 @@ from rushlight.sym import ShapeEnv, Sym
 FakeTensor = Fake
 
 
-def fake(x: Any, dtype: Any = None, strides: tuple | None = None, device: str = "cpu") -> FakeTensor:
-    """Of a tensor, a layout, a fake, or sizes (ints or symbols). `dtype` is a name or a native dtype; float32 by default.
-    Raises UserError for anything else."""
+def fake(
+    x: Any, dtype: Any = None, strides: tuple | None = None, device: str = "cpu"
+) -> FakeTensor:
+    """Of a tensor, a layout, a fake, or sizes (ints or symbols). `dtype` is a name or a native
+    dtype; float32 by default. Raises UserError for anything else."""
     if isinstance(x, Fake):
         return x
     layout = layout_of(x)
     if layout is None:
-        sizes = (x,) if isinstance(x, (int, Sym)) else tuple(x) if isinstance(x, (list, tuple)) else None
+        sizes = (
+            (x,)
+            if isinstance(x, (int, Sym))
+            else tuple(x)
+            if isinstance(x, (list, tuple))
+            else None
+        )
         if sizes is None or not all(isinstance(n, (int, Sym)) for n in sizes):
-            raise UserError("fake", f"expected a tensor, a layout or sizes, got {type(x).__name__}", kind=TypeError)
+            raise UserError(
+                "fake",
+                f"expected a tensor, a layout or sizes, got {type(x).__name__}",
+                kind=TypeError,
+            )
         if any(isinstance(n, int) and n < 0 for n in sizes):
-            raise UserError("fake", f"expected sizes of at least 0, got {list(sizes)}", kind=ValueError)
+            raise UserError(
+                "fake", f"expected sizes of at least 0, got {list(sizes)}", kind=ValueError
+            )
         name = getattr(dtype, "name", dtype) or dtypes.DEFAULT
         if name not in dtypes.TABLE:
             raise UserError("fake", f"there is no dtype {name!r}", kind=TypeError)
@@ -51,11 +67,18 @@ def layout_of(x: Any) -> Layout | None:
     return None
 
 
-def symbolic(x: Any, env: ShapeEnv, dims: Iterable[int] | None = None, names: Iterable[str] | None = None) -> FakeTensor:
-    """The fake of x with symbols for the sizes of `dims` (all but 0 and 1, which are special, by default). Strides that are
-    products of sizes become products of symbols; others are refused where they would vary with a symbol."""
+def symbolic(
+    x: Any, env: ShapeEnv, dims: Iterable[int] | None = None, names: Iterable[str] | None = None
+) -> FakeTensor:
+    """The fake of x with symbols for the sizes of `dims` (all but 0 and 1, which are special, by
+    default). Strides that are products of sizes become products of symbols; others are refused
+    where they would vary with a symbol."""
     layout = fake(x).layout
-    chosen = [d for d, n in enumerate(layout.shape) if isinstance(n, int) and n > 1] if dims is None else list(dims)
+    chosen = (
+        [d for d, n in enumerate(layout.shape) if isinstance(n, int) and n > 1]
+        if dims is None
+        else list(dims)
+    )
     given = iter(names or ())
     shape = list(layout.shape)
     for d in chosen:
@@ -63,11 +86,13 @@ def symbolic(x: Any, env: ShapeEnv, dims: Iterable[int] | None = None, names: It
             raise UserError("fake", f"dim {d} is out of range for {layout}", kind=IndexError)
         d %= len(shape)
         shape[d] = env.size(next(given, None) or fresh(env), layout.shape[d])
-    return Fake(Layout(tuple(shape), strides_of(layout, tuple(shape)), layout.dtype, 0, layout.device))
+    return Fake(
+        Layout(tuple(shape), strides_of(layout, tuple(shape)), layout.dtype, 0, layout.device)
+    )
 
 
 def strides_of(layout: Layout, shape: tuple) -> tuple:
-    """The layout's strides, spelled by the symbols: each is 0, or the step of what lies inside it."""
+    """The layout's strides, spelled by the symbols: each 0, or the step of what lies inside."""
     order = sorted(range(layout.rank), key=lambda d: (layout.strides[d], -d))
     strides, step, value = [0] * layout.rank, 1, 1
     for d in order:
@@ -81,8 +106,11 @@ def strides_of(layout: Layout, shape: tuple) -> tuple:
             strides[d] = s
             step, value = s * shape[d], s * layout.shape[d]
         else:
-            raise Unsupported("fake", f"strides {list(layout.strides)} of {layout} leave gaps that would vary with a size",
-                              "Make the tensor contiguous first, or leave its sizes fixed.")
+            raise Unsupported(
+                "fake",
+                f"strides {list(layout.strides)} of {layout} leave gaps that vary with a size",
+                "Make the tensor contiguous first, or leave its sizes fixed.",
+            )
     return tuple(strides)
 
 
@@ -94,5 +122,6 @@ def fresh(env: ShapeEnv) -> str:
 
 
 def guards(env: ShapeEnv) -> list[str]:
-    """What was assumed of the symbols, as conditions that must hold for another use: `s0 <= 8`, `not s0 == 1`."""
+    """What was assumed of the symbols, as conditions that must hold for another use: `s0 <= 8`,
+    `not s0 == 1`."""
     return [text if answer else f"not {text}" for text, answer in env.guards]

@@ -8,10 +8,12 @@
         output          target: "output"            arguments: (result,)     outs: ()
     argument = Var | number | size | str | None | Op | (argument, ...)
     Var      = Var(name, layout)                    made once; a name is made once
-    Origin   = Origin(what, where)                  the user's line first, then the declarations it passed through
+    Origin   = Origin(what, where)                  the user's line first, then declarations
 
-Everything is immutable: a pass takes a graph and gives another. Sizes are ints or `sym.Sym`s of the graph's environment.
+Everything is immutable: a pass takes a graph and gives another. Sizes are ints or `sym.Sym`s of
+the graph's environment.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -31,7 +33,8 @@ ORDER = (PLACEHOLDER, ATTRIBUTE, CALL, OUTPUT)
 
 
 class Origin(NamedTuple):
-    """One link of a node's provenance: `what` is empty for the user's line, else the operator declared at `where`."""
+    """One link of a node's provenance: `what` is empty for the user's line, else the operator
+    declared at `where`."""
 
     what: str
     where: str
@@ -51,10 +54,16 @@ class Var(Array):
 
     @classmethod
     def call(cls, op: Op, a: Arguments) -> Any:
-        raise TypeError(f"[{op.name}] a graph's variable has no value: run the graph, or trace a function of it")
+        raise TypeError(
+            f"[{op.name}] a graph's variable has no value: run the graph, or trace a function of it"
+        )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Var) and self.name == other.name and same_layout(self.layout, other.layout)
+        return (
+            isinstance(other, Var)
+            and self.name == other.name
+            and same_layout(self.layout, other.layout)
+        )
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -144,16 +153,19 @@ class Graph:
 
     def print(self) -> str:
         from .printing import show
+
         return show(self)
 
     __str__ = print
 
     def __call__(self, *values: Any) -> Any:
-        from .run import run
+        from .interpreter import run
+
         return run(self, *values)
 
     def verify(self) -> Graph:
-        """Raises CompilerBug that quotes the graph around what breaks the grammar or disagrees with a layout rule."""
+        """Raises CompilerBug that quotes the graph around what breaks the grammar or disagrees
+        with a layout rule."""
         rank, known = 0, set()
         for node in self.nodes:
             self.need(node.kind in ORDER, node, f"is of kind {node.kind!r}")
@@ -181,14 +193,24 @@ class Graph:
     def verify_call_function(self, node: Node) -> None:
         self.need(isinstance(node.target, Op), node, f"calls {node.target!r}, which is no operator")
         op = node.op
-        self.need(len(node.arguments) == len(op.parameters), node,
-                  f"gives {len(node.arguments)} of {len(op.parameters)} arguments")
+        self.need(
+            len(node.arguments) == len(op.parameters),
+            node,
+            f"gives {len(node.arguments)} of {len(op.parameters)} arguments",
+        )
         expected = op.infer(node.call)
-        self.need(len(node.outs) == len(expected), node, f"makes {len(node.outs)} of {len(expected)} results")
+        self.need(
+            len(node.outs) == len(expected),
+            node,
+            f"makes {len(node.outs)} of {len(expected)} results",
+        )
         for out, layout in zip(node.outs, expected):
-            self.need(same_layout(out.layout, layout), node,
-                      f"has {out.name} as {out.layout} {list(out.layout.strides)}, its rule says {layout} "
-                      f"{list(layout.strides)}")
+            self.need(
+                same_layout(out.layout, layout),
+                node,
+                f"has {out.name} as {out.layout} {list(out.layout.strides)}, its rule says "
+                f"{layout} {list(layout.strides)}",
+            )
 
     def need(self, held: bool, node: Node | None, what: str) -> None:
         if held:
@@ -227,5 +249,10 @@ def nonzero(terms: dict) -> dict:
 
 def same_layout(x: Layout, y: Layout) -> bool:
     """Equal but for offsets, which are run-time values."""
-    return (x.dtype == y.dtype and x.device == y.device and x.rank == y.rank
-            and all(map(same_size, x.shape, y.shape)) and all(map(same_size, x.strides, y.strides)))
+    return (
+        x.dtype == y.dtype
+        and x.device == y.device
+        and x.rank == y.rank
+        and all(map(same_size, x.shape, y.shape))
+        and all(map(same_size, x.strides, y.strides))
+    )

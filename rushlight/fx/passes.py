@@ -1,8 +1,9 @@
 """The runner of passes: names, times, verifies and records each, and can leave them out.
 
-A pass is `verb_noun(graph) -> Graph`: pure, and named for what it does. A room's passes stand in order in its
-`pipeline.py`, as a tuple that `run_passes` reads from left to right.
+A pass is `verb_noun(graph) -> Graph`: pure, and named for what it does. A room's passes stand in
+order in its `pipeline.py`, as a tuple that `run_passes` reads from left to right.
 """
+
 from __future__ import annotations
 
 import time
@@ -20,8 +21,8 @@ Pass = Callable[[Graph], Graph]
 
 
 class Settings:
-    """What the runner leaves out and checks. `limit`: how many passes run at all, counted over everything since it was
-    set; the others are left out (for bisecting)."""
+    """What the runner leaves out and checks. `limit`: how many passes run at all, counted over
+    everything since it was set; the others are left out (for bisecting)."""
 
     def __init__(self) -> None:
         self.disabled: frozenset[str] = frozenset()
@@ -40,7 +41,9 @@ settings = Settings()
 
 
 @contextmanager
-def changed(disabled: Iterable[str] = (), limit: int | None = None, verify: bool = True) -> Iterator[Settings]:
+def changed(
+    disabled: Iterable[str] = (), limit: int | None = None, verify: bool = True
+) -> Iterator[Settings]:
     """Other settings for the length of a `with` block."""
     global settings
     before, settings = settings, Settings()
@@ -52,7 +55,8 @@ def changed(disabled: Iterable[str] = (), limit: int | None = None, verify: bool
 
 
 def run_passes(graph: Graph, passes: Iterable[Pass], stage: str = "pass") -> Graph:
-    """Each pass in turn. In a `changed(verify=True)` block every result is verified, and a failure names its pass."""
+    """Each pass in turn. In a `changed(verify=True)` block every result is verified, and a
+    failure names its pass."""
     for one in passes:
         name = one.__name__
         if not settings.takes(name):
@@ -74,12 +78,22 @@ def run_passes(graph: Graph, passes: Iterable[Pass], stage: str = "pass") -> Gra
 
 def record(graph: Graph, stage: str, name: str, took: float = 0.0) -> None:
     if trace.listeners:
-        trace.emit(stage, name, graph.print, source_map(graph), kind="graph", ms=round(took, 3), nodes=len(graph.calls))
+        trace.emit(
+            stage,
+            name,
+            graph.print,
+            source_map(graph),
+            kind="graph",
+            ms=round(took, 3),
+            nodes=len(graph.calls),
+        )
 
 
 def bisect(compile: Callable[[], object], fails: Callable[[object], bool]) -> str | None:
-    """The pass that brings a failure in: `compile()` is run under growing limits, `fails(result)` judges. None where
-    nothing fails with all passes on. Raises ValueError where it fails without any."""
+    """The pass that brings a failure in: `compile()` is run under growing limits,
+    `fails(result)` judges. None where nothing fails with all passes on. Raises ValueError where
+    it fails without any."""
+
     def broken(limit: int | None) -> bool:
         with changed(limit=limit, verify=False) as now:
             result = fails(compile())

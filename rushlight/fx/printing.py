@@ -6,8 +6,10 @@
         add: f32[s0, 4] = ops.add(x, b)  # model.py:12
         return add
 
-Annotations are dense in C order unless `.strides(...)` follows. A call with several results is one tuple, `layer_norm[0]`.
+Annotations are dense in C order unless `.strides(...)` follows. A call with several results is
+one tuple, `layer_norm[0]`.
 """
+
 from __future__ import annotations
 
 import math
@@ -38,7 +40,7 @@ def line(node: Node) -> str:
     if node.kind == OUTPUT:
         return f"return {', '.join(map(argument, node.arguments))}"
     if node.kind != CALL:
-        return f"{node.kind} {node.target} {argument(node.arguments)}"  # no graph has it; a message may
+        return f"{node.kind} {node.target} {argument(node.arguments)}"  # in messages only
     left = node.outs[0].name
     kind = annotation(node.outs[0].layout)
     if len(node.outs) > 1:

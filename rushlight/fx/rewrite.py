@@ -1,14 +1,17 @@
-"""Local rewrites as tables of (pattern, replacement, condition), and the two walks that every graph needs.
+"""Local rewrites as tables of (pattern, replacement, condition), and the two walks that every
+graph needs.
 
     x, y = hole("x"), hole("y")
     RULES = (
-        Rule("same_to", pattern("to", x, ANY), x, lambda found: found.out.dtype == found["x"].dtype),
+        Rule("same_to", pattern("to", x, ANY), x, lambda f: f.out.dtype == f["x"].dtype),
         Rule("double_neg", pattern("neg", pattern("neg", x)), x),
     )
 
-A pattern names an operator and its leading arguments: a hole binds (twice the same hole: the same value), a constant must
-be equal, another pattern must be what made the argument, ANY is anything. A replacement is a hole, or a pattern to call.
+A pattern names an operator and its leading arguments: a hole binds (twice the same hole: the
+same value), a constant must be equal, another pattern must be what made the argument, ANY is
+anything. A replacement is a hole, or a pattern to call.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -85,7 +88,8 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def apply_rules(graph: Graph, rules: Iterable[Rule]) -> Graph:
-    """Every rule wherever it matches, from the inputs on, until none does. Rules must make graphs smaller or simpler."""
+    """Every rule wherever it matches, from the inputs on, until none does. Rules must make
+    graphs smaller or simpler."""
     rules = tuple(rules)
     while True:
         table: dict[Var, Var] = {}
@@ -126,6 +130,7 @@ def call_instead(graph: Graph, made: dict) -> Graph:
             out = node.op(*arguments)
         values.update(zip(node.outs, out if isinstance(out, tuple) else (out,)))
         return out
+
     return retrace(graph, step=step)
 
 
@@ -139,6 +144,7 @@ def flat_values(arguments: Any) -> list:
                 visit(x)
         elif hasattr(a, "layout"):
             found.setdefault(id(a), a)
+
     visit(arguments)
     return list(found.values())
 
@@ -179,5 +185,16 @@ def arguments_with(node: Node, **values: Any) -> tuple:
     return tuple(values.get(p.name, v) for p, v in zip(node.op.parameters, node.arguments))
 
 
-__all__ = ["ANY", "Arguments", "Found", "Rule", "apply_rules", "arguments_with", "hole", "match", "merge_equal_calls",
-           "pattern", "remove_dead_code"]
+__all__ = [
+    "ANY",
+    "Arguments",
+    "Found",
+    "Rule",
+    "apply_rules",
+    "arguments_with",
+    "hole",
+    "match",
+    "merge_equal_calls",
+    "pattern",
+    "remove_dead_code",
+]

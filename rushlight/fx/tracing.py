@@ -2,9 +2,10 @@
 
     graph = fx.trace(lambda x, b: torch.gelu(x + b), x, b)
 
-Inputs are tensors, fakes or layouts (sizes may be symbolic). Python around the calls runs now and leaves nothing behind;
-what would need a value that only a run of the graph has is refused.
+Inputs are tensors, fakes or layouts (sizes may be symbolic). Python around the calls runs now
+and leaves nothing behind; what would need a value that only a run of the graph has is refused.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -14,18 +15,19 @@ from typing import Any
 
 from rushlight import sym
 from rushlight.errors import Unsupported, UserError, user_line
-from rushlight.ops.declare import Arguments, Op, many
+from rushlight.ops.declare import Arguments, Op
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import Call, Recorder, Symbol
 from rushlight.ops.values import TABLE, Value
 from rushlight.reasons import refuse
 
 from .graph import ATTRIBUTE, CALL, OUTPUT, PLACEHOLDER, Graph, Node, Origin, Var, map_variables
-from .run import run
+from .interpreter import run
 
 
 class Proxy(Symbol):
-    """A recorded result, as a user's function sees it: methods and operators of a tensor, and no value."""
+    """A recorded result, as a user's function sees it: methods and operators of a tensor, and no
+    value."""
 
     __slots__ = ()
 
@@ -36,14 +38,23 @@ class Proxy(Symbol):
 
         def method(*args: Any, **kwargs: Any) -> Any:
             return op(self, *gathered(op, args), **kwargs)
+
         return method
 
     def refuse_value(self, *_: Any) -> Any:
         line = user_line()
-        refuse("capture.data_dependent", repr(self), "its value is asked for while a graph is traced",
-               "write the choice with where(), or trace the parts before and after it", line)
-        raise Unsupported("fx.trace", f"the value of {self.layout} is known only when the graph runs",
-                          "Write a choice with where(), or trace the parts before and after it.")
+        refuse(
+            "capture.data_dependent",
+            repr(self),
+            "its value is asked for while a graph is traced",
+            "write the choice with where(), or trace the parts before and after it",
+            line,
+        )
+        raise Unsupported(
+            "fx.trace",
+            f"the value of {self.layout} is known only when the graph runs",
+            "Write a choice with where(), or trace the parts before and after it.",
+        )
 
     __bool__ = __int__ = __float__ = __index__ = item = tolist = numpy = refuse_value
 
@@ -76,7 +87,7 @@ class Proxy(Symbol):
 
 
 def gathered(op: Op, args: tuple) -> tuple:
-    """`x.view(2, 3)` as `x.view((2, 3))`: ints at the end where the operator takes a list of them."""
+    """`x.view(2, 3)` as `x.view((2, 3))`: ints where the operator takes a list of them."""
     if len(args) > 1 and len(op.parameters) == 2 and op.parameters[1].type.endswith("[]"):
         return (args,)
     one = len(args) == 1 and len(op.parameters) > 1 and op.parameters[1].type.endswith("[]")
@@ -105,12 +116,15 @@ def index(x: Any, keys: tuple) -> Any:
         elif isinstance(k, (int, sym.Sym)):
             x = TABLE["select"](x, dim, k)
         else:
-            raise Unsupported("fx.trace", f"indexing by {type(k).__name__}", "Use where(), take or embedding.")
+            raise Unsupported(
+                "fx.trace", f"indexing by {type(k).__name__}", "Use where(), take or embedding."
+            )
     return x
 
 
 class Tracer(Recorder):
-    """A recorder whose symbols are proxies, and which keeps tensors that a function closes over as constants."""
+    """A recorder whose symbols are proxies, and which keeps tensors that a function closes over
+    as constants."""
 
     def __init__(self, expand: Callable = lambda op, a: False) -> None:
         super().__init__(expand, lambda: short(user_line()))
@@ -147,20 +161,24 @@ def layout_of(x: Any) -> Layout:
         return x.layout
     if hasattr(x, "data_ptr"):
         return Layout(tuple(x.shape), tuple(x.stride()), x.dtype.name, 0, str(x.device))
-    raise TypeError(f"[fx.trace] expected a tensor, a fake or a layout, got {type(x).__name__}: give other arguments to "
-                    "the function with a lambda")
+    raise TypeError(
+        f"[fx.trace] expected a tensor, a fake or a layout, got {type(x).__name__}: give other "
+        "arguments to the function with a lambda"
+    )
 
 
 def trace(fn: Callable, *inputs: Any, name: str | None = None) -> Graph:
-    """The graph of fn(*inputs). Raises Unsupported where the function asks for a value, TypeError for a result that is
-    not made of traced tensors."""
+    """The graph of fn(*inputs). Raises Unsupported where the function asks for a value,
+    TypeError for a result that is not made of traced tensors."""
     tracer = Tracer()
     proxies = [Proxy(layout_of(x), tracer) for x in inputs]
     names = parameter_names(fn, len(proxies))
     with tracer:
         result = fn(*proxies)
-    title = name or getattr(fn, "__name__", "graph")
-    return from_recording(tracer, list(zip(names, proxies)), result, title if title.isidentifier() else "graph")
+    title = str(name or getattr(fn, "__name__", "graph"))
+    return from_recording(
+        tracer, list(zip(names, proxies)), result, title if title.isidentifier() else "graph"
+    )
 
 
 def parameter_names(fn: Callable, count: int) -> list[str]:
@@ -176,10 +194,18 @@ def parameter_names(fn: Callable, count: int) -> list[str]:
     return (names + [f"input_{i}" for i in range(len(names), count)])[:count]
 
 
-def from_recording(tracer: Tracer, inputs: Iterable[tuple[str, Symbol]], result: Any, title: str,
-                   env: sym.ShapeEnv | None = None) -> Graph:
-    """Recorded calls -> a graph with deterministic names: an operator's own, numbered from the second on."""
-    names, known, nodes = Names(), {}, []
+def from_recording(
+    tracer: Tracer,
+    inputs: Iterable[tuple[str, Symbol]],
+    result: Any,
+    title: str,
+    env: sym.ShapeEnv | None = None,
+) -> Graph:
+    """Recorded calls -> a graph with deterministic names: an operator's own, numbered from the
+    second on."""
+    inputs = list(inputs)
+    env = env or environment([x.layout for _, x in inputs])
+    names, known, nodes = Names(env.hints), {}, []
     for name, symbol in inputs:
         var = known[id(symbol)] = Var(names.fresh(name), symbol.layout)
         nodes.append(Node(PLACEHOLDER, var.name, (), (var,)))
@@ -199,27 +225,35 @@ def from_recording(tracer: Tracer, inputs: Iterable[tuple[str, Symbol]], result:
     for call in tracer.calls:
         nodes.append(node_of(call, look, names, known))
     if not all(isinstance(v, Value) or v is None for v in flat(result)):
-        raise UserError(title, f"the function returns {type(result).__name__}, which no call in it made", kind=TypeError)
+        raise UserError(
+            title,
+            f"the function returns {type(result).__name__}, which no call in it made",
+            kind=TypeError,
+        )
     nodes.append(Node(OUTPUT, "output", (look(result),)))
-    return Graph(title, tuple(nodes), env or environment(nodes), dict(tracer.constants))
+    return Graph(title, tuple(nodes), env, dict(tracer.constants))
 
 
 def node_of(call: Call, look: Callable, names: Names, known: dict) -> Node:
-    if isinstance(call.op, str):
-        raise Unsupported("fx.trace", f"a recorded {call.op!r} has no place in a graph")
-    base = names.fresh(call.op.name)
+    op: Any = call.op
+    bound: Any = call.arguments
+    if isinstance(op, str):
+        raise Unsupported("fx.trace", f"a recorded {op!r} has no place in a graph")
+    base = names.fresh(op.name)
     outs = []
     for i, out in enumerate(call.outs):
         var = known[id(out)] = Var(base if len(call.outs) == 1 else f"{base}[{i}]", out.layout)
         outs.append(var)
     links = [Origin("", call.where)] if call.where else []
     links += [Origin(what, where) for what, where in call.parents]
-    return Node(CALL, call.op, tuple(map(look, call.arguments.values)), tuple(outs), tuple(links))
+    return Node(CALL, op, tuple(map(look, bound.values)), tuple(outs), tuple(links))
 
 
 class Names:
-    def __init__(self) -> None:
-        self.used: set[str] = set()
+    """Names that no value has yet; symbols' names are taken from the start."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.used = set(taken)
 
     def fresh(self, base: str) -> str:
         if keyword.iskeyword(base):
@@ -235,21 +269,26 @@ def flat(v: Any) -> list:
     return [x for y in v for x in flat(y)] if isinstance(v, (list, tuple)) else [v]
 
 
-def environment(nodes: Iterable[Node]) -> sym.ShapeEnv:
-    """The environment of the symbolic sizes in the placeholders; an empty one where all are ints."""
-    for node in nodes:
-        for out in node.outs:
-            for n in (*out.layout.shape, *out.layout.strides):
-                if isinstance(n, sym.Sym):
-                    return n.env
+def environment(layouts: Iterable[Layout]) -> sym.ShapeEnv:
+    """The environment of the layouts' symbolic sizes; an empty one where all are ints."""
+    for layout in layouts:
+        for n in (*layout.shape, *layout.strides):
+            if isinstance(n, sym.Sym):
+                return n.env
     return sym.ShapeEnv()
 
 
-def retrace(graph: Graph, function: Callable | None = None, *, step: Callable | None = None,
-            expand: Callable = lambda op, a: False) -> Graph:
-    """The graph made anew by running it on proxies. `expand(op, arguments)` says which operators give way to their
-    definitions; `step(node, arguments)` may make a node's results in another way; `function(*proxies)` replaces the whole
-    run. New nodes keep the origins of the node that they come from.
+def retrace(
+    graph: Graph,
+    function: Callable | None = None,
+    *,
+    step: Callable | None = None,
+    expand: Callable = lambda op, a: False,
+) -> Graph:
+    """The graph made anew by running it on proxies. `expand(op, arguments)` says which operators
+    give way to their definitions; `step(node, arguments)` may make a node's results in another
+    way; `function(*proxies)` replaces the whole run. New nodes keep the origins of the node that
+    they come from.
     """
     tracer = Tracer(expand)
     proxies = [(v.name, Proxy(v.layout, tracer)) for v in graph.inputs]
@@ -267,17 +306,24 @@ def retrace(graph: Graph, function: Callable | None = None, *, step: Callable | 
     constants = {name: tracer.constant(t) for name, t in graph.constants.items()}
     with tracer:
         values = [p for _, p in proxies]
-        result = function(*values) if function else run(graph.with_nodes(graph.nodes, constants=constants), *values,
-                                                        step=follow)
+        result = (
+            function(*values)
+            if function
+            else run(graph.with_nodes(graph.nodes, constants=constants), *values, step=follow)
+        )
     tracer.parents.clear()
     return from_recording(tracer, proxies, result, graph.name, graph.env)
 
 
 def substitute(graph: Graph, table: dict[Var, Var]) -> Graph:
     """Every use of a key reads its value instead; chains are followed."""
+
     def end(v: Var) -> Var:
         while v in table:
             v = table[v]
         return v
-    return graph.with_nodes(Node(n.kind, n.target, map_variables(n.arguments, end), n.outs, n.origins)
-                            for n in graph.nodes)
+
+    return graph.with_nodes(
+        Node(n.kind, n.target, map_variables(n.arguments, end), n.outs, n.origins)
+        for n in graph.nodes
+    )

@@ -1,7 +1,10 @@
-"""Kernels -> one C++ file without headers: Rushlight's scalar math, each kernel, and one exported entry a kernel.
+"""Kernels -> one C++ file without headers: Rushlight's scalar math, each kernel, and one
+exported entry a kernel.
 
-Only the parts of the scalar math that the kernels reach are written, which halves the compiler's time for small kernels.
+Only the parts of the scalar math that the kernels reach are written, which halves the compiler's
+time for small kernels.
 """
+
 from __future__ import annotations
 
 import re
@@ -11,8 +14,10 @@ from pathlib import Path
 from rushlight.loops import cpp
 from rushlight.loops.expr import Kernel
 
-ENTRY = 'extern "C" __attribute__((visibility("default"))) rl_i64 {symbol}(void* const* p, const rl_i64* n, ' \
-        'const rl_number* s) {{ return {symbol}_entry(p, n, s); }}\n'
+ENTRY = (
+    'extern "C" __attribute__((visibility("default"))) rl_i64 {symbol}(void* const* p, '
+    "const rl_i64* n, const rl_number* s) {{ return {symbol}_entry(p, n, s); }}\n"
+)
 
 
 def generate(kernels: list[tuple[str, Kernel, tuple | None]]) -> str:
@@ -34,7 +39,10 @@ def needed_math(code: str) -> str:
         new = {by_name[w] for w in words if w in by_name} - found
         found |= new
         words = {w for i in new for w in re.findall(r"\b(?:rl|RL)_\w+", pieces[i])}
-    return "\n".join(pieces[i] for i in sorted(found | {i for i, p in enumerate(pieces) if p.startswith("typedef")}))
+    return "\n".join(
+        pieces[i]
+        for i in sorted(found | {i for i, p in enumerate(pieces) if p.startswith("typedef")})
+    )
 
 
 @cache
@@ -52,16 +60,23 @@ def prelude() -> tuple[list[str], dict[str, int]]:
 
 
 def names(piece: str, pieces: list[str], by_name: dict[str, int]) -> list[str]:
-    """What a piece defines; the call of a macro defines what the macro spells with its arguments."""
+    """What a piece defines; a macro's call defines what the macro spells with its arguments."""
     called = re.match(r"(RL_\w+)\(([^)]*)\)$", piece)
     if called and called[1] in by_name:
         macro = pieces[by_name[called[1]]]
         head = re.match(r"#define\s+\w+\(([^)]*)\)", macro)
-        given = dict(zip(re.split(r"\s*,\s*", head[1] if head else ""), re.split(r"\s*,\s*", called[2])))
-        return ["".join(given.get(part, part) for part in name.split("##"))
-                for name in re.findall(r"RL_FN \S+ (rl_[\w#]+)\(", macro)]
-    found = (re.match(r"#define\s+(\w+)", piece) or re.match(r"struct\s+(\w+)", piece)
-             or re.search(r"\b(rl_\w+)\s*(?:\(|\[|=)", piece))
+        given = dict(
+            zip(re.split(r"\s*,\s*", head[1] if head else ""), re.split(r"\s*,\s*", called[2]))
+        )
+        return [
+            "".join(given.get(part, part) for part in name.split("##"))
+            for name in re.findall(r"RL_FN \S+ (rl_[\w#]+)\(", macro)
+        ]
+    found = (
+        re.match(r"#define\s+(\w+)", piece)
+        or re.match(r"struct\s+(\w+)", piece)
+        or re.search(r"\b(rl_\w+)\s*(?:\(|\[|=)", piece)
+    )
     return [found[1]] if found else []
 
 

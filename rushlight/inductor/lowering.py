@@ -1,9 +1,13 @@
 """A group of nodes -> one kernel in the loop IR, and what the runtime must know to call it.
 
-Definitions are called with loop values: a load for what comes from outside, the expression itself for what the group makes.
-The kernel is shape-generic, as the precompiled ones are: sizes and strides are its run-time arguments, so that one kernel
-serves every size, and its bits are those of the same definitions run one after another.
+Definitions are called with loop values: a load for what comes from outside, the expression
+itself for what the group makes. The kernel is shape-generic, as the precompiled ones are: sizes
+and strides are its run-time arguments, so that one kernel serves every size, and its bits are
+those of the same definitions run one after another.
 """
+
+# mypy: disable-error-code="call-arg"
+# (expressions are made by a metaclass that interns them)
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -21,12 +25,13 @@ from rushlight.ops.values import Value
 
 from .scheduler import Group, Schedule
 
-ELEMENT = 1 << 30                   # of `serial`: the kernel counts elements
+ELEMENT = 1 << 30  # of `serial`: the kernel counts elements
 
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """A kernel with its call: operands and results as variables, how each is laid out, numbers known at run time."""
+    """A kernel with its call: operands and results as variables, how each is laid out, numbers
+    known at run time."""
 
     kernel: Kernel
     reads: tuple[tuple[Var, bool], ...]
@@ -35,7 +40,7 @@ class Lowered:
     rows: int
     in_kinds: str
     out_kinds: str
-    sizes: tuple                    # symbolic sizes that the body computes with, as run-time numbers
+    sizes: tuple  # symbolic sizes that the body computes with, as run-time numbers
     number_kinds: str
     serial: int
     cost: int
@@ -54,7 +59,10 @@ def lower_group(plan: Schedule, group: Group) -> Lowered:
             buffers.append(Buffer(f"x{i}", x.dtype, per_row, False, lies_across(group, x)))
             loads[x, per_row] = Load(f"x{i}", terms(f"x{i}", axes, per_row), x.dtype)
         for node in group.nodes:
-            here.stack[:] = [*((o.what or "line", o.where) for o in node.origins), (node.op.name, node.op.where)]
+            here.stack[:] = [
+                *((o.what or "line", o.where) for o in node.origins),
+                (node.op.name, node.op.where),
+            ]
             made.update(zip(node.outs, values_of(plan, group, node, loads, made, numbers)))
         here.stack.clear()
         stores = []
@@ -66,17 +74,40 @@ def lower_group(plan: Schedule, group: Group) -> Lowered:
         extent = Apply("mul", (Scalar("n_k0", "int64"), Scalar("n_k1", "int64")), "int64")
         body = sections(stores, extent, kind == "rows")
         loops = lambda names: tuple((a, f"n_{a}") for a in names)
-        kernel = Kernel(group.name, tuple(buffers), loops(OUTER[kind]), loops(INNER[kind]), body, numbers.named, (),
-                        dict(here.origins))
+        kernel = Kernel(
+            group.name,
+            tuple(buffers),
+            loops(OUTER[kind]),
+            loops(INNER[kind]),
+            body,
+            numbers.named,
+            (),
+            dict(here.origins),
+        )
     in_kinds = "".join("P" if per_row else "F" for _, per_row in reads)
-    out_kinds = "".join(plan.out_kind(group, list(reads), out, out in group.per_row) or "S" for out in results)
+    out_kinds = "".join(
+        plan.out_kind(group, list(reads), out, out in group.per_row) or "S" for out in results
+    )
     rows = sum(1 << d for d in group.rows) if group.has_rows else 0
-    return Lowered(kernel.verify(), reads, results, "rows" if group.has_rows else "broadcast", rows, in_kinds, out_kinds,
-                   tuple(numbers.sizes), numbers.kinds, ELEMENT if uses_element(kernel) else 0,
-                   sum(n.op.cost for n in group.nodes), origin(group))
+    return Lowered(
+        kernel.verify(),
+        reads,
+        results,
+        "rows" if group.has_rows else "broadcast",
+        rows,
+        in_kinds,
+        out_kinds,
+        tuple(numbers.sizes),
+        numbers.kinds,
+        ELEMENT if uses_element(kernel) else 0,
+        sum(n.op.cost for n in group.nodes),
+        origin(group),
+    )
 
 
-def values_of(plan: Schedule, group: Group, node: Node, loads: dict, made: dict, numbers: Numbers) -> tuple:
+def values_of(
+    plan: Schedule, group: Group, node: Node, loads: dict, made: dict, numbers: Numbers
+) -> tuple:
     """The node's results as expressions."""
     op, known = node.op, node.op.dtypes(node.call)
     _, in_rows = plan.node_axes(group, node)
@@ -123,7 +154,8 @@ class Numbers:
 
 
 def lies_across(group: Group, x: Var) -> bool:
-    """Whether an operand is one number for all rows that lie side by side: it picks the form for rows across memory."""
+    """Whether an operand is one number for all rows that lie side by side: it picks the form for
+    rows across memory."""
     outer = [d for d in range(len(group.space)) if d not in group.rows and not group.space[d] == 1]
     if not outer or x.rank > len(group.space):
         return False
@@ -132,8 +164,9 @@ def lies_across(group: Group, x: Var) -> bool:
 
 
 def known_form(plan: Schedule, group: Group, lowered: Lowered) -> tuple[str, tuple] | None:
-    """(form, strides) of the kernel's calls where every size and stride is known (loops.cpp.specialised): the innermost
-    loop's strides, as csrc/rt/loops.cpp will order the loops. None where something is symbolic."""
+    """(form, strides) of the kernel's calls where every size and stride is known
+    (loops.cpp.specialised): the innermost loop's strides, as csrc/rt/loops.cpp will order the
+    loops. None where something is symbolic."""
     layouts = [spread(group, x, per_row) for x, per_row in lowered.reads]
     layouts += [spread(group, out, out in group.per_row) for out in lowered.results]
     if any(isinstance(n, sym.Sym) for x in layouts for n in (*x.shape, *x.strides)):
@@ -147,8 +180,13 @@ def known_form(plan: Schedule, group: Group, lowered: Lowered) -> tuple[str, tup
     along = lambda d: tuple(x.strides[d] for x in layouts)
     if not group.has_rows:
         return "flat", along(nearest) if nearest is not None else (1,) * len(layouts)
-    if nearest is not None and folds(lowered.kernel) and not addressed(lowered.kernel) and group.space[nearest] >= 8 and all(
-            s == (0 if b.across else 1) for s, b in zip(along(nearest), lowered.kernel.buffers)):
+    if (
+        nearest is not None
+        and folds(lowered.kernel)
+        and not addressed(lowered.kernel)
+        and group.space[nearest] >= 8
+        and all(s == (0 if b.across else 1) for s, b in zip(along(nearest), lowered.kernel.buffers))
+    ):
         return "columns", along(nearest)
     inner = along(rows[-1]) if rows else (1,) * len(layouts)
     return "rows", tuple(s for s, b in zip(inner, lowered.kernel.buffers) if not b.per_row)
@@ -159,7 +197,9 @@ def spread(group: Group, x: Var, per_row: bool) -> Layout:
     left = [d for d in range(len(group.space)) if d not in group.rows]
     if per_row and group.has_rows and group.rows and drops_rows(group, x):
         kept = dict(zip(left, x.layout.pairs()))
-        return x.layout.of([kept.get(d, (1, 0)) for d in range(len(group.space))]).expand(group.space)
+        return x.layout.of([kept.get(d, (1, 0)) for d in range(len(group.space))]).expand(
+            group.space
+        )
     return x.layout.expand(group.space)
 
 
@@ -170,7 +210,8 @@ def drops_rows(group: Group, x: Var) -> bool:
 
 
 def shape_for_call(group: Group, reads: tuple, i: int) -> tuple | None:
-    """The shape that operand i must be expanded to before the call, so that the runtime reads it as meant; None: as it is."""
+    """The shape that operand i must be expanded to before the call, so that the runtime reads it
+    as meant; None: as it is."""
     x, per_row = reads[i]
     rank = len(group.space)
     if per_row and group.rows and group.has_rows:

@@ -1,8 +1,11 @@
-"""When each result's memory is free again. Takes instructions on registers; gives lifetimes and the peak.
+"""When each result's memory is free again. Takes instructions on registers; gives lifetimes and
+the peak.
 
-The runtime drops a register after its last use, and the caching allocator hands its block to the next result of the size:
-that is the reuse. The plan says which block each result gets, and what the graph needs at most.
+The runtime drops a register after its last use, and the caching allocator hands its block to the
+next result of the size: that is the reuse. The plan says which block each result gets, and what
+the graph needs at most.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -20,8 +23,8 @@ class Block:
 @dataclass(frozen=True)
 class MemoryPlan:
     blocks: tuple[Block, ...]
-    total: int                      # bytes of all results
-    peak: int                       # bytes of the blocks that hold them
+    total: int  # bytes of all results
+    peak: int  # bytes of the blocks that hold them
 
     def __str__(self) -> str:
         rows = [f"{b.bytes:>12,} bytes: {', '.join(b.users)}" for b in self.blocks]

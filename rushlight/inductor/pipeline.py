@@ -7,9 +7,10 @@
     build_code         compiler, or the artifact cache                               shared object
     write_wrapper      kernels, library calls and views in order                     native program
 
-Takes a graph whose compositions are expanded (those that are not run as eager operators). Every step hands its artifact to
-`trace`.
+Takes a graph whose compositions are expanded (those that are not run as eager operators). Every
+step hands its artifact to `trace`.
 """
+
 from __future__ import annotations
 
 import time
@@ -33,7 +34,7 @@ class Compilation:
     def __init__(self, graph: Graph, single_kernels: bool) -> None:
         self.graph, self.single_kernels = graph, single_kernels
         self.plan: scheduler.Schedule
-        self.lowered: dict[int, Lowered] = {}               # by index of the group
+        self.lowered: dict[int, Lowered] = {}  # by index of the group
         self.memory: memory_plan.MemoryPlan
         self.source = ""
         self.kernels: dict[int, tuple[Lowered, Any]] = {}
@@ -47,16 +48,26 @@ def schedule_nodes(c: Compilation) -> None:
     for step in c.plan.steps:
         if isinstance(step, CallStep):
             c.plan.reasons.append(fallback(step))
-    trace.emit("fusion", c.graph.name, lambda: "\n".join(map(str, c.plan.steps)), steps=len(c.plan.steps))
+    trace.emit(
+        "fusion", c.graph.name, lambda: "\n".join(map(str, c.plan.steps)), steps=len(c.plan.steps)
+    )
 
 
 def fallback(step: CallStep) -> Reason:
     op = step.node.op
     if op.kind == "library":
-        return refuse("fallback.library", op.name, "a library multiplies matrices better than generated loops",
-                      where=step.node.where or None)
-    return refuse("fallback.no_definition", op.name, f"its definition ({op.kind}) has no loops over one space of its operands",
-                  where=step.node.where or None)
+        return refuse(
+            "fallback.library",
+            op.name,
+            "a library multiplies matrices better than generated loops",
+            where=step.node.where or None,
+        )
+    return refuse(
+        "fallback.no_definition",
+        op.name,
+        f"its definition ({op.kind}) has no loops over one space of its operands",
+        where=step.node.where or None,
+    )
 
 
 def lower_groups(c: Compilation) -> None:
@@ -76,14 +87,20 @@ def plan_memory(c: Compilation) -> None:
         made = list(low.results) if low else [o for n in step.nodes for o in n.outs]
         steps.append(([c.plan.base(v) for n in step.nodes for v in n.reads], made))
     c.memory = memory_plan.plan_memory(steps, {c.plan.base(v) for v in c.graph.outputs})
-    trace.emit("memory_plan", c.graph.name, lambda: str(c.memory), total=c.memory.total, peak=c.memory.peak)
+    trace.emit(
+        "memory_plan", c.graph.name, lambda: str(c.memory), total=c.memory.total, peak=c.memory.peak
+    )
 
 
 def generate_code(c: Compilation) -> None:
     if c.lowered:
         groups = {s.index: s for s in c.plan.steps if isinstance(s, Group)}
-        c.source = codegen.generate([(symbol(i), low.kernel, known_form(c.plan, groups[i], low))
-                                     for i, low in c.lowered.items()])
+        c.source = codegen.generate(
+            [
+                (symbol(i), low.kernel, known_form(c.plan, groups[i], low))
+                for i, low in c.lowered.items()
+            ]
+        )
 
 
 def build_code(c: Compilation) -> None:
@@ -92,9 +109,21 @@ def build_code(c: Compilation) -> None:
     library = cache.load(c.source, native.isa())
     for i, low in c.lowered.items():
         k = low.kernel
-        made = native.kernel(cache.pointer(library, symbol(i)), k.name, low.rule, low.rows, low.in_kinds, low.out_kinds,
-                             [o.dtype for o in low.results], low.number_kinds, (len(k.outer), len(k.inner)), low.serial,
-                             low.cost, low.origin, library)
+        made = native.kernel(
+            cache.pointer(library, symbol(i)),
+            k.name,
+            low.rule,
+            low.rows,
+            low.in_kinds,
+            low.out_kinds,
+            [o.dtype for o in low.results],
+            low.number_kinds,
+            (len(k.outer), len(k.inner)),
+            low.serial,
+            low.cost,
+            low.origin,
+            library,
+        )
         c.kernels[i] = (low, made)
 
 
@@ -111,10 +140,12 @@ def symbol(index: int) -> str:
 
 
 def compile_graph(graph: Graph, *, single_kernels: bool = False) -> CompiledGraph:
-    """The graph as a callable on tensors of its inputs' layouts (any sizes where those are symbolic, within its guards).
+    """The graph as a callable on tensors of its inputs' layouts (any sizes where those are
+    symbolic, within its guards).
 
-    Its results are what running the graph gives: the same bits for float32, float64 and integers; half types are kept
-    wider between fused operators. Nothing is recorded for autograd. Raises UserError for other layouts than compiled for.
+    Its results are what running the graph gives: the same bits for float32, float64 and
+    integers; half types are kept wider between fused operators. Nothing is recorded for
+    autograd. Raises UserError for other layouts than compiled for.
     """
     c = Compilation(graph, single_kernels)
     for one in PASSES:
@@ -125,7 +156,8 @@ def compile_graph(graph: Graph, *, single_kernels: bool = False) -> CompiledGrap
 
 
 class CompiledGraph:
-    """A compiled graph: call it. `kernels` are its generated kernels, `text` what one call does, `source` the C++."""
+    """A compiled graph: call it. `kernels` are its generated kernels, `text` what one call does,
+    `source` the C++."""
 
     def __init__(self, c: Compilation) -> None:
         self.graph, self.program, self.text, self.source = c.graph, c.program, c.text, c.source
@@ -133,7 +165,9 @@ class CompiledGraph:
         self.steps, self.reasons, self.memory = c.plan.steps, tuple(c.plan.reasons), c.memory
         self.milliseconds = c.milliseconds
         self.expected = [(v.name, v.layout) for v in c.graph.inputs]
-        self.guards = [(text, compile(text, "<guard>", "eval"), answer) for text, answer in c.graph.env.guards]
+        self.guards = [
+            (text, compile(text, "<guard>", "eval"), answer) for text, answer in c.graph.env.guards
+        ]
 
     def __call__(self, *tensors: Any) -> Any:
         self.check(tensors)
@@ -142,22 +176,35 @@ class CompiledGraph:
     def check(self, tensors: tuple) -> None:
         """Stands in for compiled guards, which check this natively."""
         if len(tensors) != len(self.expected):
-            raise UserError(self.graph.name, f"takes {len(self.expected)} inputs, got {len(tensors)}", kind=TypeError)
+            raise UserError(
+                self.graph.name,
+                f"takes {len(self.expected)} inputs, got {len(tensors)}",
+                kind=TypeError,
+            )
         sizes: dict[str, int] = {}
         for (name, layout), x in zip(self.expected, tensors):
             shape, strides = tuple(x.shape), tuple(x.stride())
             if shape == layout.shape and strides == layout.strides and x.dtype.name == layout.dtype:
                 continue
-            if x.dtype.name != layout.dtype or len(shape) != layout.rank or not bound(layout, shape, strides, sizes):
-                raise UserError(self.graph.name, f"was compiled for {name}: {layout} with strides {list(layout.strides)}, "
-                                f"got {x.dtype.name}{list(shape)} with strides {list(strides)}")
+            if (
+                x.dtype.name != layout.dtype
+                or len(shape) != layout.rank
+                or not bound(layout, shape, strides, sizes)
+            ):
+                raise UserError(
+                    self.graph.name,
+                    f"was compiled for {name}: {layout} with strides {list(layout.strides)}, "
+                    f"got {x.dtype.name}{list(shape)} with strides {list(strides)}",
+                )
         for text, code, answer in self.guards if sizes else ():
             if bool(eval(code, {"__builtins__": {}}, sizes)) != answer:
-                raise UserError(self.graph.name, f"was compiled where ({text}) is {answer}; sizes are {sizes}")
+                raise UserError(
+                    self.graph.name, f"was compiled where ({text}) is {answer}; sizes are {sizes}"
+                )
 
 
 def bound(layout: Any, shape: tuple, strides: tuple, sizes: dict[str, int]) -> bool:
-    """Whether sizes and strides fit the layout's, once its symbols stand for what they meet first."""
+    """Whether sizes and strides fit the layout's, once symbols stand for what they meet first."""
     for n, m in zip(layout.shape, shape):
         if isinstance(n, sym.Sym):
             name = str(n)

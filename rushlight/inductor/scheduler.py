@@ -1,17 +1,20 @@
-"""Graph -> steps: groups of pointwise and row bodies that become one kernel each, and calls that stay as they are.
+"""Graph -> steps: groups of pointwise and row bodies that become one kernel each, and calls that
+stay as they are.
 
-Takes a graph without compositions; gives steps in an order that can run. Views are no steps: an operand that is a view is
-other index arithmetic on its base. A node joins the latest group that it shares a value with, unless
+Takes a graph without compositions; gives steps in an order that can run. Views are no steps: an
+operand that is a view is other index arithmetic on its base. A node joins the latest group that
+it shares a value with, unless
 
-  - it has no loop body (library calls, assemblies, tables)                              fusion.library
-  - it runs over another space than the group, and not over the group's rows             fusion.space
-  - its rows are not the group's                                                         fusion.space
-  - it needs a value that is made after the group, or in it by way of a view that the
-    group's axes do not follow                                                           fusion.dependency
-  - its folds would go over the rows in another order than in its own kernel             fusion.reduction
-  - its result's memory would be laid out in another order than declared                 fusion.layout
-  - the kernel would have too many operands or results                                   fusion.size
+    fusion.library      it has no loop body (library calls, assemblies, tables)
+    fusion.space        it runs over another space than the group, and not over the group's rows;
+                        or its rows are not the group's
+    fusion.dependency   it needs a value that is made after the group, or in it by way of a view
+                        that the group's axes do not follow
+    fusion.reduction    its folds would go over the rows in another order than in its own kernel
+    fusion.layout       its result's memory would be laid out in another order than declared
+    fusion.size         the kernel would have too many operands or results
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -21,22 +24,24 @@ from rushlight.fx.graph import Graph, Node, Var, same_layout
 from rushlight.ops.layouts import Layout, dense, like_operands
 from rushlight.reasons import Reason, refuse
 
-OPERANDS, RESULTS = 8, 4            # of one kernel: csrc/rt/kernels.h
-RULES = ("broadcast", "rows")       # of layout: what runs over one space of its operands
-PROBE = 1 << 40                     # strides that no layout has by itself, to see where a view takes each dim
+OPERANDS, RESULTS = 8, 4  # of one kernel: csrc/rt/kernels.h
+RULES = ("broadcast", "rows")  # of layout: what runs over one space of its operands
+PROBE = 1 << 40  # strides that no layout has by itself, to see where a view takes each dim
 
 
 @dataclass(eq=False)
 class Group:
-    """Nodes that one kernel computes, over `space`; dims in `rows` are folded or normalised over."""
+    """Nodes that one kernel computes, over `space`; dims in `rows` are folded over."""
 
     index: int
     space: tuple
     rows: tuple[int, ...]
     nodes: list[Node] = field(default_factory=list)
-    axes: dict[Var, tuple] = field(default_factory=dict)    # a value made here: the space's dim behind each of its own
-    reads: dict[tuple[Var, bool], None] = field(default_factory=dict)   # (operand, one number a row)
-    per_row: set[Var] = field(default_factory=set)          # values made here that are one number a row
+    axes: dict[Var, tuple] = field(
+        default_factory=dict
+    )  # a value made here: the space's dim behind each of its own
+    reads: dict[tuple[Var, bool], None] = field(default_factory=dict)  # (operand, one number a row)
+    per_row: set[Var] = field(default_factory=set)  # values made here that are one number a row
 
     @property
     def has_rows(self) -> bool:
@@ -75,7 +80,7 @@ class Schedule:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.steps: list[Step] = []
-        self.made: dict[Var, int] = {}                      # base -> index of the step that makes it
+        self.made: dict[Var, int] = {}  # base -> index of the step that makes it
         self.reasons: list[Reason] = []
         for node in graph.calls:
             if node.op.kind != "view":
@@ -111,33 +116,44 @@ class Schedule:
             step = CallStep(len(self.steps), node)
             self.steps.append(step)
         else:
-            step = self.find(node) or self.start(node)
-            self.join(step, node)
+            group = self.find(node) or self.start(node)
+            self.join(group, node)
+            step = group
         for out in node.outs:
             self.made[out] = step.index
 
     def find(self, node: Node) -> Group | None:
-        """The latest group that takes the node. Reasons are recorded for groups that it shares a value with."""
+        """The latest group that takes the node. Reasons are recorded for groups that it shares a
+        value with."""
         bases = {self.base(v) for v in node.reads}
         for step in reversed(self.steps):
-            shared = bases & (step_values(step) | {self.base(v) for v, _ in getattr(step, "reads", ())})
+            shared = bases & (
+                step_values(step) | {self.base(v) for v, _ in getattr(step, "reads", ())}
+            )
             if not shared:
                 continue
             reason = self.why_not(step, node)
-            if reason is None:
+            if reason is None and isinstance(step, Group):
                 return step
-            self.reasons.append(reason)
+            if reason is not None:
+                self.reasons.append(reason)
         return None
 
     def why_not(self, step: Step, node: Node) -> Reason | None:
         def no(kind: str, why: str, hint: str = "") -> Reason:
-            return refuse(f"fusion.{kind}", f"{node.outs[0].name} into {step}", why, hint, node.where or None)
+            return refuse(
+                f"fusion.{kind}", f"{node.outs[0].name} into {step}", why, hint, node.where or None
+            )
 
         if isinstance(step, CallStep):
             return no("library", f"{step.node.op.name} has no loop body")
         node_axes, in_rows = self.node_axes(step, node)
         if node_axes is None:
-            return no("space", f"it runs over {list(node.op.layout.full(node.call))}, the group over {list(step.space)}")
+            return no(
+                "space",
+                f"it runs over {list(node.op.layout.full(node.call))}, the group over "
+                f"{list(step.space)}",
+            )
         rows = node.op.layout.rows(node.call)
         if node.op.kind == "rows" and step.has_rows and rows != step.rows:
             return no("space", f"its rows are dims {list(rows)}, the group's {list(step.rows)}")
@@ -148,19 +164,30 @@ class Schedule:
             if made > step.index:
                 return no("dependency", f"{x.name} is made after the group starts")
             if made == step.index and not self.aligned(step, node, name, x, node_axes):
-                return no("dependency", f"{x.name} is a view of what the group makes, along other dims")
+                return no(
+                    "dependency", f"{x.name} is a view of what the group makes, along other dims"
+                )
         reads = self.reads_with(step, node, in_rows)
         if len(reads) > OPERANDS:
-            return no("size", f"the kernel would read {len(reads)} operands, {OPERANDS} are the most")
+            return no(
+                "size", f"the kernel would read {len(reads)} operands, {OPERANDS} are the most"
+            )
         results = self.results_with(step, node)
         if len(results) > RESULTS:
-            return no("size", f"the kernel would write {len(results)} results, {RESULTS} are the most")
+            return no(
+                "size", f"the kernel would write {len(results)} results, {RESULTS} are the most"
+            )
         nodes = [*step.nodes, node]
         if not self.same_order(step, nodes, reads, results):
-            return no("reduction", "the rows would be folded in another order, which changes the last bits")
+            return no(
+                "reduction",
+                "the rows would be folded in another order, which changes the last bits",
+            )
         for out in results:
             if self.out_kind(step, reads, out, in_rows and out in node.outs, node) is None:
-                return no("layout", f"{out.name} would lie in memory as its operands do, not as declared")
+                return no(
+                    "layout", f"{out.name} would lie in memory as its operands do, not as declared"
+                )
         return None
 
     def start(self, node: Node) -> Group:
@@ -171,6 +198,7 @@ class Schedule:
 
     def join(self, group: Group, node: Node) -> None:
         axes, in_rows = self.node_axes(group, node)
+        assert axes is not None
         group.reads = dict.fromkeys(self.reads_with(group, node, in_rows))
         if node.op.kind == "rows" and not group.has_rows:
             group.rows = tuple(node.op.layout.rows(node.call))
@@ -182,20 +210,25 @@ class Schedule:
             if kind == "D":
                 axes_of = tuple(d for j, d in enumerate(axes) if j not in rows)
             else:
-                axes_of = tuple(None if kind == "K" and j in rows else d for j, d in enumerate(axes))
+                axes_of = tuple(
+                    None if kind == "K" and j in rows else d for j, d in enumerate(axes)
+                )
             group.axes[out] = axes_of
         group.nodes.append(node)
 
     # ---- facts about a node in a group
 
     def node_axes(self, group: Group, node: Node) -> tuple[tuple | None, bool]:
-        """(the group's dim behind each dim of the node's space, whether the node runs once a row); None: other spaces."""
+        """(the group's dim behind each dim of the node's space, whether the node runs once a
+        row); None: other spaces."""
         full, space = tuple(node.op.layout.full(node.call)), group.space
         if len(full) == len(space) and all(m == n for m, n in zip(full, space)):
             return tuple(range(len(space))), False
         if node.op.kind == "rows" or not group.has_rows or counts_elements(node):
             return None, False
-        if len(full) == len(space) and all(m == (1 if d in group.rows else n) for d, (m, n) in enumerate(zip(full, space))):
+        if len(full) == len(space) and all(
+            m == (1 if d in group.rows else n) for d, (m, n) in enumerate(zip(full, space))
+        ):
             return tuple(None if d in group.rows else d for d in range(len(space))), True
         left = [d for d in range(len(space)) if d not in group.rows]
         if len(full) == len(left) and all(m == space[d] for m, d in zip(full, left)):
@@ -209,14 +242,17 @@ class Schedule:
             return False
         if node.op.layout.is_per_row(name):
             rows = node.op.layout.rows(node.call)
-            if x.rank == len(node_axes) - len(rows) and rows:   # row dims left out
+            if x.rank == len(node_axes) - len(rows) and rows:  # row dims left out
                 node_axes = tuple(d for j, d in enumerate(node_axes) if j not in rows)
         lead = len(node_axes) - x.rank
-        return lead >= 0 and all(n == 1 or a == node_axes[j + lead] for j, (n, a) in enumerate(zip(x.shape, at)))
+        return lead >= 0 and all(
+            n == 1 or a == node_axes[j + lead] for j, (n, a) in enumerate(zip(x.shape, at))
+        )
 
     def axes_of(self, group: Group, x: Var) -> tuple | None:
-        """The group's dim behind each dim of x, seen through its views; None where a view takes only a part or reorders
-        memory. Found by sending a layout with strides of its own through the views' definitions."""
+        """The group's dim behind each dim of x, seen through its views; None where a view takes
+        only a part or reorders memory. Found by sending a layout with strides of its own through
+        the views' definitions."""
         base = self.base(x)
         known = group.axes[base]
         if x is base:
@@ -240,7 +276,11 @@ class Schedule:
             else:
                 found.append(known[d])
         kept = [d for d, n in zip(known, base.shape) if not n == 1]
-        return tuple(found) if [d for d in found if d is not None] and set(kept) == set(found) - {None} or not kept else None
+        return (
+            tuple(found)
+            if [d for d in found if d is not None] and set(kept) == set(found) - {None} or not kept
+            else None
+        )
 
     def reads_with(self, group: Group, node: Node, in_rows: bool) -> list[tuple[Var, bool]]:
         """The group's operands when the node joins: (operand, whether it is one number a row)."""
@@ -270,8 +310,8 @@ class Schedule:
         return False
 
     def same_order(self, group: Group, nodes: list[Node], reads: list, results: list[Var]) -> bool:
-        """Folds over several dims merge them into one loop where all buffers allow; the kernel must merge as each node's
-        own kernel does."""
+        """Folds over several dims merge them into one loop where all buffers allow; the kernel
+        must merge as each node's own kernel does."""
         folding = [n for n in nodes if n.op.kind == "rows"]
         if not folding:
             return True
@@ -279,22 +319,42 @@ class Schedule:
         if sum(not group.space[d] == 1 for d in rows) < 2:
             return True
         whole = [x.layout.expand(group.space) for x, per_row in reads if not per_row]
-        whole += [o.layout for o in results if o.rank == len(group.space) and all(
-            m == n for m, n in zip(o.shape, group.space))]
+        whole += [
+            o.layout
+            for o in results
+            if o.rank == len(group.space) and all(m == n for m, n in zip(o.shape, group.space))
+        ]
         mine = runs(whole, rows)
         for node in folding:
             _, _, layouts = node.op.layout.space(node.call)
-            outs = [o.layout for i, o in enumerate(node.outs) if node.op.layout.out_kind(node.call, i) in "SC"]
+            outs = [
+                o.layout
+                for i, o in enumerate(node.outs)
+                if node.op.layout.out_kind(node.call, i) in "SC"
+            ]
             if runs(layouts + outs, rows) != mine:
                 return False
         return True
 
-    def out_kind(self, group: Group, reads: list, out: Var, in_rows: bool, node: Node | None = None) -> str | None:
-        """How the kernel lays out a result (csrc/rt/kernels.h): S, C, K or D; None where none of them is as declared."""
+    def out_kind(
+        self, group: Group, reads: list, out: Var, in_rows: bool, node: Node | None = None
+    ) -> str | None:
+        """How the kernel lays out a result (csrc/rt/kernels.h): S, C, K or D; None where none of
+        them is as declared."""
         rank = len(group.space)
-        if in_rows or out in group.per_row or node is not None and out in node.outs and self.reduces(node, out):
+        if (
+            in_rows
+            or out in group.per_row
+            or node is not None
+            and out in node.outs
+            and self.reduces(node, out)
+        ):
             kind = "K" if out.rank == rank else "D"
-            return kind if same_layout(out.layout, dense(out.shape, out.dtype, None, out.device)) else None
+            return (
+                kind
+                if same_layout(out.layout, dense(out.shape, out.dtype, None, out.device))
+                else None
+            )
         if same_layout(out.layout, dense(group.space, out.dtype, None, out.device)):
             return "C"
         whole = [x.layout for x, per_row in reads if not per_row]
@@ -323,7 +383,7 @@ def step_values(step: Step) -> set[Var]:
 
 
 def runs(layouts: list[Layout], rows: tuple[int, ...]) -> tuple[int, ...]:
-    """The row dims after merging neighbours that every operand walks as one, each by its first dim."""
+    """The row dims after merging neighbours that all operands walk as one, each by its first."""
     kept: list[int] = []
     last = None
     for d in rows:

@@ -1,8 +1,10 @@
-"""Steps -> one native program: instructions on registers that call fused kernels, operators and views in order.
+"""Steps -> one native program: instructions on registers that call fused kernels, operators and
+views in order.
 
-Views appear here only where a call needs one as an operand: each is a native call that moves no data. Symbolic sizes become
-registers filled from the inputs' shapes.
+Views appear here only where a call needs one as an operand: each is a native call that moves no
+data. Symbolic sizes become registers filled from the inputs' shapes.
 """
+
 from __future__ import annotations
 
 import operator
@@ -25,7 +27,7 @@ class Wrapper:
         self.plan, self.graph = plan, plan.graph
         self.instructions: list[tuple] = []
         self.lines: list[str] = []
-        self.known: dict[Any, native.Entry] = {}            # variables, and texts of sizes
+        self.known: dict[Any, native.Entry] = {}  # variables, and texts of sizes
         self.count = len(self.graph.inputs)
         self.names: dict[int, str] = {}
         for i, v in enumerate(self.graph.inputs):
@@ -57,7 +59,12 @@ class Wrapper:
         if op.native is None:
             raise CompilerBug("wrapper", f"{op.name} has no native operator", str(self.graph))
         entries = [self.argument(v, p.kind) for v, p in zip(node.arguments, op.parameters)]
-        self.known.update(zip(node.outs, self.emit(op.native, entries, [identifier(o) for o in node.outs], op.name)))
+        self.known.update(
+            zip(
+                node.outs,
+                self.emit(op.native, entries, [identifier(o) for o in node.outs], op.name),
+            )
+        )
 
     def call_kernel(self, group: Group, lowered: Lowered, kernel: Any) -> None:
         entries = []
@@ -65,10 +72,17 @@ class Wrapper:
             entry, shape = self.value(x), shape_for_call(group, lowered.reads, i)
             if shape is not None:
                 expand = TABLE["expand"].native
-                entry, = self.emit(expand, [entry, self.argument(shape, "symints")], [f"{identifier(x)}_full"], "expand")
+                (entry,) = self.emit(
+                    expand,
+                    [entry, self.argument(shape, "symints")],
+                    [f"{identifier(x)}_full"],
+                    "expand",
+                )
             entries.append(entry)
         entries += [self.size(n) for n in lowered.sizes]
-        outs = self.emit(kernel, entries, [identifier(o) for o in lowered.results], lowered.kernel.name)
+        outs = self.emit(
+            kernel, entries, [identifier(o) for o in lowered.results], lowered.kernel.name
+        )
         self.known.update(zip(lowered.results, outs))
 
     # ---- operands
@@ -107,8 +121,15 @@ class Wrapper:
         quotients = getattr(self.graph.env, "quotients", {})
         if name in quotients:
             top, bottom = quotients[name]
-            return self.emit(operator.floordiv, [self.size(top), self.size(bottom)], [f"n{self.count}"], "floordiv")[0]
-        raise Unsupported("compile", f"the size {name} is no size of an input", "Give a dim its own symbol.")
+            return self.emit(
+                operator.floordiv,
+                [self.size(top), self.size(bottom)],
+                [f"n{self.count}"],
+                "floordiv",
+            )[0]
+        raise Unsupported(
+            "compile", f"the size {name} is no size of an input", "Give a dim its own symbol."
+        )
 
     def polynomial(self, n: sym.Sym) -> native.Entry:
         total: native.Entry | None = None
@@ -116,8 +137,16 @@ class Wrapper:
             term: native.Entry = ("c", factor)
             for name in names:
                 one = self.size(sym.Sym(n.env, {(name,): 1}))
-                term = one if term == ("c", 1) else self.emit(operator.mul, [term, one], [f"n{self.count}"], "mul")[0]
-            total = term if total is None else self.emit(operator.add, [total, term], [f"n{self.count}"], "add")[0]
+                term = (
+                    one
+                    if term == ("c", 1)
+                    else self.emit(operator.mul, [term, one], [f"n{self.count}"], "mul")[0]
+                )
+            total = (
+                term
+                if total is None
+                else self.emit(operator.add, [total, term], [f"n{self.count}"], "add")[0]
+            )
         assert total is not None
         return total
 
@@ -150,7 +179,8 @@ def identifier(x: Var) -> str:
 
 
 def write(plan: Schedule, kernels: dict[int, tuple[Lowered, Any]]) -> tuple[Any, str]:
-    """(native program, its text). `kernels`: for the index of each group that became one, what to call."""
+    """(native program, its text). `kernels`: for the index of each group that became one, what
+    to call."""
     w = Wrapper(plan)
     for step in plan.steps:
         if step.index in kernels and isinstance(step, Group):
@@ -159,5 +189,3 @@ def write(plan: Schedule, kernels: dict[int, tuple[Lowered, Any]]) -> tuple[Any,
             for node in step.nodes:
                 w.call_operator(node)
     return w.finish(), w.text()
-
-

@@ -348,13 +348,21 @@ def postorder(roots, known=()):
 
 
 def substitute(e, table):
-    return memo(lambda e, look: table[e] if e in table else e.rebuilt(look))(e)
+    return memo(lambda e, look: table[e] if e in table else traced(e.rebuilt(look), e))(e)
+
+
+def traced(new, old):
+    """The expression that stands for another one, with its origins where it has none."""
+    origins = ARENAS[-1].origins
+    if old in origins:
+        origins.setdefault(new, origins[old])
+    return new
 
 
 def simplify(e):
     """Half -> float32 round trips are dropped (fusion keeps the wider value); casts to the same dtype vanish."""
     def change(e, look):
-        e = e.rebuilt(look)
+        e = traced(e.rebuilt(look), e)
         if isinstance(e, Cast):
             inside = e.value
             if isinstance(inside, Cast) and inside.dtype in dtypes.HALVES and e.dtype == inside.value.dtype == "float32":

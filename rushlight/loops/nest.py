@@ -4,7 +4,7 @@ Takes stores whose values still hold Fold nodes; returns sections in which every
 A costly value that a later pass needs again is kept in the output's own memory where that is free (softmax computes its
 exponential once).
 """
-from .expr import (Apply, Cast, Element, Extent, Fold, Load, Name, Section, Store, level, postorder, text, varies)
+from .expr import (Apply, Cast, Element, Extent, Fold, Load, Name, Section, Store, level, postorder, text, traced, varies)
 
 COSTLY = {"exp", "exp2", "log", "log1p", "expm1", "erf", "tanh", "sin", "cos", "pow", "sigmoid", "uniform", "erfc"}
 
@@ -74,7 +74,7 @@ class Nest:
                 continue
             bound = Name(f"t{self.count}", e.dtype)
             self.count += 1
-            value = e.rebuilt(lambda a: self.name(a, local))
+            value = traced(e.rebuilt(lambda a: self.name(a, local)), e)
             if self.rows and not varies(e):
                 row.append((bound, value))
                 self.names[e] = local[e] = bound

@@ -1,9 +1,12 @@
-"""The artifact cache: generated source and toolchain -> a loaded shared object; built at most once on this machine.
+"""The artifact cache: generated source and toolchain -> a loaded shared object; built at most
+once on this machine.
 
-An artifact's name is the hash of everything that decides its code. The folder is ours (0700), files in it are regular and
-ours, not writable by others, and carry a digest of their content; what fails a check is refused with a reason and built
-anew. The file is checked on the descriptor that is then loaded, so that nobody can change it in between.
+An artifact's name is the hash of everything that decides its code. The folder is ours (0700),
+files in it are regular and ours, not writable by others, and carry a digest of their content;
+what fails a check is refused with a reason and built anew. The file is checked on the descriptor
+that is then loaded, so that nobody can change it in between.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -20,13 +23,15 @@ from rushlight.reasons import refuse
 from . import toolchain
 from .toolchain import Toolchain
 
-FORMAT = "1"                        # of the cache: goes up where its files change meaning
+FORMAT = "1"  # of the cache: goes up where its files change meaning
 
 
 def load(source: str, isa: str) -> ctypes.CDLL:
     """The shared object of a source, from the folder or newly built."""
     tools = toolchain.find(isa)
-    key = hashlib.sha256("\0".join([FORMAT, tools.key, str(config.code_key()), source]).encode()).hexdigest()[:40]
+    key = hashlib.sha256(
+        "\0".join([FORMAT, tools.key, str(config.code_key()), source]).encode()
+    ).hexdigest()[:40]
     folder = trusted_folder()
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="rushlight-") as place:
@@ -57,8 +62,15 @@ def build_into(folder: str, key: str, source: str, tools: Toolchain) -> ctypes.C
     finally:
         if os.path.exists(fresh):
             os.unlink(fresh)
-    trace.emit("cpp_openmp", key, source, kind="cpp", ms=round(1e3 * (time.perf_counter() - start), 1), path=path,
-               compiler=tools.version)
+    trace.emit(
+        "cpp_openmp",
+        key,
+        source,
+        kind="cpp",
+        ms=round(1e3 * (time.perf_counter() - start), 1),
+        path=path,
+        compiler=tools.version,
+    )
     found = open_checked(path)
     if found is None:
         raise OSError(f"[cache] {path} was changed right after it was built")
@@ -86,8 +98,8 @@ def open_checked(path: str) -> ctypes.CDLL | None:
 
 
 def spelled(handle: int) -> str:
-    """The descriptor's path, spelled as never before: dlopen takes an equal name for the library it has already loaded,
-    and descriptors are used again."""
+    """The descriptor's path, spelled as never before: dlopen takes an equal name for the library
+    it has already loaded, and descriptors are used again."""
     digits = f"{next(loads):b}".replace("0", "/").replace("1", "./")
     return f"/proc/self/fd/{digits}{handle}"
 
@@ -112,17 +124,27 @@ def corrupt(handle: int) -> str:
 
 
 def trusted_folder() -> str | None:
-    """The cache's folder, made where it is missing; None, with a reason, where it cannot be trusted or written."""
+    """The cache's folder, made where it is missing; None, with a reason, where it cannot be
+    trusted or written."""
     folder = config.flags.cache_dir or os.path.expanduser("~/.cache/rushlight")
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         about = os.lstat(folder)
     except OSError as error:
-        refuse("cache.unwritable", folder, str(error), "Set RUSHLIGHT_CACHE_DIR to a folder of your own.")
+        refuse(
+            "cache.unwritable",
+            folder,
+            str(error),
+            "Set RUSHLIGHT_CACHE_DIR to a folder of your own.",
+        )
         return None
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
-        refuse("cache.refused", folder, "it is not a folder of yours that only you can write to",
-               "Remove it, or set RUSHLIGHT_CACHE_DIR.")
+        refuse(
+            "cache.refused",
+            folder,
+            "it is not a folder of yours that only you can write to",
+            "Remove it, or set RUSHLIGHT_CACHE_DIR.",
+        )
         return None
     if not os.access(folder, os.W_OK):
         refuse("cache.unwritable", folder, "it cannot be written to", "Set RUSHLIGHT_CACHE_DIR.")

@@ -1,7 +1,9 @@
-"""What a compiled graph is made of: native programs, fused kernels, operators and constants of the bindings.
+"""What a compiled graph is made of: native programs, fused kernels, operators and constants of
+the bindings.
 
 Rooms above the bindings describe these with plain values; here they become objects of `_core`.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -9,7 +11,7 @@ from typing import Any
 
 from rushlight import _core, dtypes  # type: ignore[attr-defined]
 
-Entry = tuple                       # ("r", register), ("l", entries), ("c", constant): docs/native.md
+Entry = tuple  # ("r", register), ("l", entries), ("c", constant): docs/native.md
 
 
 def isa() -> str:
@@ -17,11 +19,37 @@ def isa() -> str:
     return _core.isa()
 
 
-def kernel(pointer: int, name: str, rule: str, rows: int, in_kinds: str, out_kinds: str, out_dtypes: Sequence[str],
-           number_kinds: str, loops: tuple[int, int], serial: int, cost: int, origin: str, owner: Any) -> Any:
+def kernel(
+    pointer: int,
+    name: str,
+    rule: str,
+    rows: int,
+    in_kinds: str,
+    out_kinds: str,
+    out_dtypes: Sequence[str],
+    number_kinds: str,
+    loops: tuple[int, int],
+    serial: int,
+    cost: int,
+    origin: str,
+    owner: Any,
+) -> Any:
     """A callable on tensors that allocates its results. `owner` keeps the code loaded."""
-    return _core.FusedKernel(pointer, name, rule, rows, in_kinds, out_kinds, tuple(getattr(_core, d) for d in out_dtypes),
-                             number_kinds, *loops, serial, cost, origin, owner)
+    return _core.FusedKernel(
+        pointer,
+        name,
+        rule,
+        rows,
+        in_kinds,
+        out_kinds,
+        tuple(getattr(_core, d) for d in out_dtypes),
+        number_kinds,
+        *loops,
+        serial,
+        cost,
+        origin,
+        owner,
+    )
 
 
 def program(inputs: int, instructions: list, outputs: Any) -> Any:
@@ -41,7 +69,8 @@ def size(x: Any, dim: int) -> int:
 
 
 def without_grad(run: Callable, arguments: tuple) -> Any:
-    """run(*arguments) with nothing recorded on the tape: a compiled graph has a backward of its own, or none."""
+    """run(*arguments) with nothing recorded on the tape: a compiled graph has a backward of its
+    own, or none."""
     before = _core.mode()
     _core.set_grad_enabled(False)
     try:

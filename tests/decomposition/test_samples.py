@@ -1,9 +1,10 @@
 """Every operator's samples, decomposed: it verifies, parses back, and runs to eager's bits."""
+
 import pytest
 
 from rushlight import fx
 from rushlight.decomposition import decompose
-from rushlight.decomposition.vocabulary import PRIMITIVE, vocabulary
+from rushlight.decomposition.opset import PRIMITIVE, vocabulary
 from rushlight.fx.passes import changed
 
 from ..graphs import OPERATORS, expected, name, same, samples, traced
@@ -18,7 +19,9 @@ def test_decomposed_equals_eager(op, to):
     kinds = {n.op.kind for n in graph.calls}
     assert "composition" not in kinds
     if to == "primitive":
-        assert not [n for n in graph.calls if vocabulary(n) != PRIMITIVE and not n.op.layout.loops_only]
+        assert not [
+            n for n in graph.calls if vocabulary(n) != PRIMITIVE and not n.op.layout.loops_only
+        ]
         if any(n.op.name in ("positions", "element") for n in graph.calls):
             pytest.skip("a place in a row has no kernel of its own")
     exact = to == "operator" or op.kind in ("scalar", "view", "library", "assemble")

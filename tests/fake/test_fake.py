@@ -1,4 +1,6 @@
-"""Fakes, and every declaration's layout rule on ints and on symbols: equal to each other and to eager mode."""
+"""Fakes, and every declaration's layout rule on ints and on symbols: equal to each other and to
+eager mode."""
+
 import pytest
 
 import rushlight as rl
@@ -45,11 +47,14 @@ def test_symbolic_rule_equals_the_rule_on_ints(op):
             return symbolic(x, env)
         except Unsupported:
             return fake(x)
+
     ints, symbols = outputs_of(op, fake), outputs_of(op, change)
     for want, got in zip(ints, symbols, strict=True):
         assert tuple(map(int, got.shape)) == want.shape and got.dtype == want.dtype
         if want.numel():
-            assert visible(got.shape, got.layout.strides) == visible(want.shape, want.layout.strides)
+            assert visible(got.shape, got.layout.strides) == visible(
+                want.shape, want.layout.strides
+            )
 
 
 def test_symbols_flow_through():
@@ -81,8 +86,14 @@ def test_strides_follow_the_symbols():
         symbolic(rl.ones(6, 8)[:, :4], ShapeEnv())
 
 
-@pytest.mark.parametrize("given, error, says", [
-    ("three", TypeError, "expected a tensor"), ((2, -1), ValueError, "at least 0"), ((2, 3.0), TypeError, "sizes")])
+@pytest.mark.parametrize(
+    "given, error, says",
+    [
+        ("three", TypeError, "expected a tensor"),
+        ((2, -1), ValueError, "at least 0"),
+        ((2, 3.0), TypeError, "sizes"),
+    ],
+)
 def test_bad_sizes(given, error, says):
     with pytest.raises(error, match=says):
         fake(given)

@@ -1,4 +1,5 @@
 """Tracing, printing, parsing, verifying: what a user sees, and what is refused."""
+
 from dataclasses import replace
 
 import pytest
@@ -69,13 +70,19 @@ def test_tensors_that_a_function_closes_over_are_constants():
     assert fx.parse(g.print(), g.constants) == g
 
 
-@pytest.mark.parametrize("asks", [bool, int, float, lambda x: x.item(), lambda x: 1 if x > 0 else 2])
+@pytest.mark.parametrize(
+    "asks", [bool, int, float, lambda x: x.item(), lambda x: 1 if x > 0 else 2]
+)
 def test_a_value_asked_for_is_refused_with_a_reason(asks):
     with collect() as records, pytest.raises(Unsupported, match="known only when the graph runs"):
         fx.trace(lambda x: asks(x.sum()), dense((3,), "float32"))
     reasons = [r.facts["reason"] for r in records if r.kind == "reason"]
     assert [r.id for r in reasons] == ["capture.data_dependent"]
-    assert isinstance(reasons[0], Reason) and reasons[0].hint and "test_graph.py" in str(reasons[0].where)
+    assert (
+        isinstance(reasons[0], Reason)
+        and reasons[0].hint
+        and "test_graph.py" in str(reasons[0].where)
+    )
 
 
 def test_a_result_that_was_not_traced_is_refused():
@@ -116,20 +123,34 @@ def misname(nodes):
     nodes[2] = Node("call_method", "add", (), ())
 
 
-@pytest.mark.parametrize("change, says", [
-    (swap, "gelu reads add, which is not made before it"), (retype, "its rule says f32"), (rename, "makes add again"),
-    (forget, "has no output"), (shorten, "gives 2 of 3 arguments"), (misname, "is of kind 'call_method'")])
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        (swap, "gelu reads add, which is not made before it"),
+        (retype, "its rule says f32"),
+        (rename, "makes add again"),
+        (forget, "has no output"),
+        (shorten, "gives 2 of 3 arguments"),
+        (misname, "is of kind 'call_method'"),
+    ],
+)
 def test_verify_finds_what_is_broken(change, says):
     with pytest.raises(CompilerBug, match=says):
         broken(change).verify()
 
 
-@pytest.mark.parametrize("text, says", [
-    ("x = ", "not the text of a graph"),
-    ("def f(x: f32[3]):\n    y: f32[3] = ops.nothing(x)\n    return y\n", "there is no operator 'nothing'"),
-    ("def f(x: f32[3]):\n    y: f32[4] = ops.neg(x)\n    return y\n", "gives f32\\[3\\]"),
-    ("def f(x: f32[3]):\n    y = 3\n    return y\n", "expected `name: layout"),
-])
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("x = ", "not the text of a graph"),
+        (
+            "def f(x: f32[3]):\n    y: f32[3] = ops.nothing(x)\n    return y\n",
+            "there is no operator 'nothing'",
+        ),
+        ("def f(x: f32[3]):\n    y: f32[4] = ops.neg(x)\n    return y\n", "gives f32\\[3\\]"),
+        ("def f(x: f32[3]):\n    y = 3\n    return y\n", "expected `name: layout"),
+    ],
+)
 def test_parse_says_what_it_cannot_read(text, says):
     with pytest.raises(ValueError, match=says):
         fx.parse(text)

@@ -1,4 +1,5 @@
-"""Every operator's samples as a graph: it verifies, prints, parses back, and runs to eager's bits."""
+"""Every operator's samples as a graph: it verifies, parses back, and runs to eager's bits."""
+
 import pytest
 
 from rushlight import fx

@@ -1,4 +1,5 @@
 """Every operator's samples, compiled: generated kernels give eager's bits and strides."""
+
 import pytest
 
 from rushlight.decomposition import decompose

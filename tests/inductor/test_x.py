@@ -1,3 +1,5 @@
 from ..ops.materialize import CASES
+
+
 def test_a():
     assert CASES

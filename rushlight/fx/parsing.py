@@ -1,6 +1,7 @@
-"""Printed graph -> the same graph. Layouts of results are found again by the layout rules, so the text is checked as it
-is read: an annotation that the rule does not give is an error.
+"""Printed graph -> the same graph. Layouts of results are found again by the layout rules, so
+the text is checked as it is read: an annotation that the rule does not give is an error.
 """
+
 from __future__ import annotations
 
 import ast
@@ -34,16 +35,28 @@ class Parser:
             if row.startswith("# "):
                 self.header(row[2:])
         try:
-            definition, = ast.parse(self.text).body
-        except (SyntaxError, ValueError) as error:
-            raise UserError("fx.parse", f"not the text of a graph: {error}", kind=ValueError) from None
+            return self.read(ast.parse(self.text))
+        except (SyntaxError, AttributeError, KeyError, IndexError, RecursionError) as error:
+            raise UserError(
+                "fx.parse", f"not the text of a graph: {error}", kind=ValueError
+            ) from None
+
+    def read(self, module: Any) -> Graph:
+        definition = module.body[0]
         for given in definition.args.args:
             layout = self.layout(given.annotation)
             self.add(PLACEHOLDER, given.arg, (), (self.var(given.arg, layout),), ())
         for statement in definition.body:
             self.statement(statement)
         self.env.guards[:] = self.guards
-        return Graph(definition.name, tuple(self.nodes), self.env, self.constants, self.made_by, self.milliseconds)
+        return Graph(
+            definition.name,
+            tuple(self.nodes),
+            self.env,
+            self.constants,
+            self.made_by,
+            self.milliseconds,
+        )
 
     def header(self, row: str) -> None:
         if row.startswith("guard: "):
@@ -56,7 +69,7 @@ class Parser:
             self.made_by, time = row.rsplit(", ", 1)
             self.milliseconds = float(time[:-3])
 
-    def statement(self, s: ast.stmt) -> None:
+    def statement(self, s: Any) -> None:
         if isinstance(s, ast.Return):
             self.add(OUTPUT, "output", (self.value(s.value),), (), ())
             return
@@ -75,11 +88,14 @@ class Parser:
         call = op.bind([self.value(a) for a in s.value.args], given)
         layouts = op.infer(call)
         names = [name] if len(layouts) == 1 else [f"{name}[{i}]" for i in range(len(layouts))]
-        stated = [s.annotation] if len(layouts) == 1 else s.annotation.slice.elts
+        where: Any = s.annotation
+        stated = [where] if len(layouts) == 1 else where.slice.elts
         for place, layout in zip(stated, layouts):
             if ast.unparse(place) != ast.unparse(ast.parse(annotation(layout), mode="eval").body):
                 raise self.wrong(s, f"the layout rule of {op.name} gives {annotation(layout)}")
-        self.add(CALL, op, call.values, tuple(map(self.var, names, layouts)), self.origins(s.lineno))
+        self.add(
+            CALL, op, call.values, tuple(map(self.var, names, layouts)), self.origins(s.lineno)
+        )
 
     def add(self, kind, target, arguments, outs, origins) -> None:
         self.nodes.append(Node(kind, target, tuple(arguments), outs, origins))
@@ -95,7 +111,7 @@ class Parser:
 
     def layout(self, a: Any) -> Layout:
         strides = None
-        if isinstance(a, ast.Call):
+        if hasattr(a, "func"):  # f32[4, 3].strides(1, 4)
             strides = tuple(map(self.value, a.args))
             a = a.func.value
         sizes = a.slice.elts if isinstance(a.slice, ast.Tuple) else [a.slice]
@@ -112,7 +128,9 @@ class Parser:
                 return sym.Sym(self.env, {(name,): 1})
             case ast.Tuple(elements):
                 return tuple(map(self.value, elements))
-            case ast.Subscript(ast.Name(name), ast.Constant(i)) if f"{name}[{i}]" in self.known:
+            case ast.Subscript(ast.Name(name), ast.Constant(int(i))) if (
+                f"{name}[{i}]" in self.known
+            ):
                 return self.known[f"{name}[{i}]"]
             case ast.Attribute(ast.Name("ops"), name) if name in TABLE:
                 return TABLE[name]
@@ -124,7 +142,7 @@ class Parser:
                 return self.value(left) * self.value(right)
             case ast.BinOp(left, ast.FloorDiv(), right):
                 return self.value(left) // self.value(right)
-            case ast.Call(ast.Name("float"), [ast.Constant(text)]):
+            case ast.Call(ast.Name("float"), [ast.Constant(str(text))]):
                 return float(text)
         raise self.wrong(a, "not an argument of a graph")
 

@@ -1,7 +1,10 @@
-"""A graph and values -> what its operators give, one call after another: the reference that compiled code is held against.
+"""A graph and values -> what its operators give, one call after another: the reference that
+compiled code is held against.
 
-Values are tensors, fakes, proxies or anything else that operators take; nothing is fused, planned or reordered.
+Values are tensors, fakes, proxies or anything else that operators take; nothing is fused,
+planned or reordered.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -14,9 +17,12 @@ from .graph import ATTRIBUTE, CALL, PLACEHOLDER, Graph, Node, Var, map_variables
 
 
 def run(graph: Graph, *values: Any, step: Any = None) -> Any:
-    """`step(node, arguments)` makes a node's results (one, or a tuple); it defaults to calling the operator."""
+    """`step(node, arguments)` makes a node's results (one, or a tuple); it defaults to calling
+    the operator."""
     if len(values) != len(graph.inputs):
-        raise UserError(graph.name, f"takes {len(graph.inputs)} inputs, got {len(values)}", kind=TypeError)
+        raise UserError(
+            graph.name, f"takes {len(graph.inputs)} inputs, got {len(values)}", kind=TypeError
+        )
     given, known = iter(values), {}
     step = step or call
 
@@ -35,7 +41,8 @@ def run(graph: Graph, *values: Any, step: Any = None) -> Any:
 
 
 def call(node: Node, arguments: tuple) -> Any:
-    """The operator on the arguments: the native one where there is one, which takes tensors and values alike."""
+    """The operator on the arguments: the native one where there is one, which takes tensors and
+    values alike."""
     op = node.op
     if op.native is None:
         return op(*arguments)
@@ -46,5 +53,6 @@ def call(node: Node, arguments: tuple) -> Any:
 
 def native(value: Any, parameter: Parameter) -> Any:
     if isinstance(value, str) and parameter.kind.startswith("dtype"):
-        return Op.native_dtype(value)
+        convert: Any = Op.native_dtype
+        return convert(value)
     return value
