@@ -1,34 +1,52 @@
-// Classification: bound values -> flat tensor operands, the mask of needed gradients, and the plan key.
-// Invariant: words of the key are self-delimiting given the operator's parameters; an address stands in a key only for
-// interned layouts, interned strings and objects that the plan will hold (`pins`).
+// Classification: bound values -> flat tensor operands, the mask of needed gradients, and the plan
+// key.
+// Invariant: words of the key are self-delimiting given the operator's parameters; an address
+// stands in a key only for interned layouts, interned strings and objects that the plan will hold
+// (`pins`).
 #include "dtype.h"
 #include "operator.h"
 
 namespace core {
 namespace {
 
-enum Tag : uint64_t { kNone = 1, kBoolNumber, kIntNumber, kFloatNumber, kDefault, kInt, kBigInt, kBool, kFloat, kList, kTuple,
-                      kDTypeTag, kRank, kCount };
+enum Tag : uint64_t {
+  kNone = 1,
+  kBoolNumber,
+  kIntNumber,
+  kFloatNumber,
+  kDefault,
+  kInt,
+  kBigInt,
+  kBool,
+  kFloat,
+  kList,
+  kTuple,
+  kDTypeTag,
+  kRank,
+  kCount
+};
 uint64_t word(Tag tag, uint64_t payload = 0) { return payload << 4 | tag; }
 
-const char* const accepted[] = {"Tensor", "tuple of Tensors", "Number", "float", "int", "tuple of ints",
-                                "int", "bool", "str", "rushlight.dtype", "tuple of ints", "object"};
+const char* const accepted[] = {"Tensor", "tuple of Tensors", "Number", "float", "int",
+    "tuple of ints", "int", "bool", "str", "rushlight.dtype", "tuple of ints", "object"};
 
 [[noreturn]] void reject(const Call& call, int i) {
   const Param& p = call.op->params[i];
   PyObject* o = call.values[i];
-  raise(PyExc_TypeError, "%s(): argument '%U' (position %d) must be %s, not %s", call.op->text, p.name, i + 1,
-        accepted[static_cast<int>(p.kind)], Py_TYPE(o)->tp_name);
+  raise(PyExc_TypeError, "%s(): argument '%U' (position %d) must be %s, not %s", call.op->text,
+      p.name, i + 1, accepted[static_cast<int>(p.kind)], Py_TYPE(o)->tp_name);
 }
 
 class Encoder {
  public:
-  Encoder(Call& call, Variant variant) : call_(call), variant_(variant), records_needs_(grad_mode() && call.op->differentiable) {}
+  Encoder(Call& call, Variant variant)
+      : call_(call), variant_(variant), records_needs_(grad_mode() && call.op->differentiable) {}
 
   void run() {
     const Operator* op = call_.op;
     constexpr uint32_t outside = kGrad | kRecords | kDispatch;
-    push(static_cast<uint64_t>(variant_) << 62 | static_cast<uint64_t>(mode & ~outside) << 32 | op->index);
+    push(static_cast<uint64_t>(variant_) << 62 | static_cast<uint64_t>(mode & ~outside) << 32 |
+         op->index);
     for (int i = 0; i < op->nparams; i++) parameter(i, op->params[i]);
     if (!call_.needs.size()) return;
     int words = (call_.tensors.size() + 63) / 64;
@@ -42,7 +60,9 @@ class Encoder {
   void tensor(Tensor* t) {
     const Layout* l = t->layout;
     if (variant_ != Variant::Rank) push(reinterpret_cast<uint64_t>(l));
-    else push(word(kRank, static_cast<uint64_t>(l->device) << 16 | static_cast<uint64_t>(l->ndim) << 8 | static_cast<uint64_t>(l->dtype)));
+    else
+      push(word(kRank, static_cast<uint64_t>(l->device) << 16 |
+                           static_cast<uint64_t>(l->ndim) << 8 | static_cast<uint64_t>(l->dtype)));
     int i = call_.tensors.size();
     call_.tensors.push(t);
     if (records_needs_ && needs_grad(t) && rl::is_floating(l->dtype)) {
@@ -78,7 +98,10 @@ class Encoder {
 
   void list_of_tensors(int i, const Param& p, PyObject* o) {
     if (o == Py_None && p.optional) return push(word(kNone));
-    if (is_value(o)) { call_.foreign = true; return; }
+    if (is_value(o)) {
+      call_.foreign = true;
+      return;
+    }
     if (!PyList_Check(o) && !PyTuple_Check(o)) reject(call_, i);
     Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
     push(word(kCount, n));
@@ -89,8 +112,8 @@ class Encoder {
       else if (is_tensor(e)) tensor(tensor_of(e));
       else if (e == Py_None) push(word(kNone));
       else
-        raise(PyExc_TypeError, "%s(): expected Tensor as element %zd in argument %d, but got %s", call_.op->text, k, i,
-              Py_TYPE(e)->tp_name);
+        raise(PyExc_TypeError, "%s(): expected Tensor as element %zd in argument %d, but got %s",
+            call_.op->text, k, i, Py_TYPE(e)->tp_name);
     }
   }
 
@@ -98,7 +121,10 @@ class Encoder {
   void number(int i, const Param& p, PyObject* o) {
     if (o == Py_None && p.optional) return push(word(kNone));
     if (!PyFloat_CheckExact(o) && !PyLong_CheckExact(o) && !PyBool_Check(o)) {
-      if (is_value(o)) { call_.foreign = true; return; }
+      if (is_value(o)) {
+        call_.foreign = true;
+        return;
+      }
       o = call_.values[i] = plain_number(i, o, p.kind == ParamKind::SymInt);
     }
     if (p.kind == ParamKind::SymInt && PyFloat_Check(o)) reject(call_, i);
@@ -126,7 +152,8 @@ class Encoder {
     }
     if (PyFloat_Check(o)) return call_.keep(checked(PyFloat_FromDouble(PyFloat_AS_DOUBLE(o))));
     if (PyIndex_Check(o) && !PySequence_Check(o)) {
-      if (Py_TYPE(o)->tp_name && std::strstr(Py_TYPE(o)->tp_name, "bool")) return PyObject_IsTrue(o) ? Py_True : Py_False;
+      if (Py_TYPE(o)->tp_name && std::strstr(Py_TYPE(o)->tp_name, "bool"))
+        return PyObject_IsTrue(o) ? Py_True : Py_False;
       return call_.keep(checked(PyNumber_Index(o)));
     }
     if (!integer && PyNumber_Check(o) && !PySequence_Check(o) && !PyComplex_Check(o)) {
@@ -141,7 +168,10 @@ class Encoder {
   void sizes(int i, const Param& p, PyObject* o) {
     if (o == Py_None && p.optional) return push(word(kNone));
     if (!PyTuple_Check(o) && !PyList_Check(o)) {
-      if (is_value(o)) { call_.foreign = true; return; }
+      if (is_value(o)) {
+        call_.foreign = true;
+        return;
+      }
       if (!PyIndex_Check(o)) reject(call_, i);
       o = call_.values[i] = call_.keep(checked(PyTuple_Pack(1, o)));
     }
@@ -151,12 +181,17 @@ class Encoder {
     for (Py_ssize_t k = 0; k < n; k++) {
       PyObject* e = PySequence_Fast_GET_ITEM(o, k);
       if (!PyLong_Check(e)) {
-        if (is_value(e)) { call_.foreign = true; continue; }
+        if (is_value(e)) {
+          call_.foreign = true;
+          continue;
+        }
         if (!PyIndex_Check(e)) reject(call_, i);
-        Ref whole = checked(PySequence_List(o));              // numpy integers, 0-dim tensors: once, into a plain tuple
+        Ref whole =
+            checked(PySequence_List(o));  // numpy integers, 0-dim tensors: once, into a plain tuple
         for (Py_ssize_t j = 0; j < n; j++) {
           PyObject* x = PyList_GET_ITEM(whole.py(), j);
-          if (!PyLong_Check(x) && PyIndex_Check(x) && !is_value(x)) check(PyList_SetItem(whole.py(), j, check(PyNumber_Index(x))));
+          if (!PyLong_Check(x) && PyIndex_Check(x) && !is_value(x))
+            check(PyList_SetItem(whole.py(), j, check(PyNumber_Index(x))));
         }
         o = call_.values[i] = call_.keep(checked(PyList_AsTuple(whole.py())));
         e = PyTuple_GET_ITEM(o, k);
@@ -166,7 +201,8 @@ class Encoder {
   }
 
   void structural(int i, const Param& p, PyObject* o) {
-    if (o == Py_None && (p.optional || p.kind == ParamKind::Object || p.fallback == Py_None)) return push(word(kNone));
+    if (o == Py_None && (p.optional || p.kind == ParamKind::Object || p.fallback == Py_None))
+      return push(word(kNone));
     bool fits = true;
     switch (p.kind) {
       case ParamKind::Bool: fits = PyBool_Check(o); break;
@@ -174,19 +210,26 @@ class Encoder {
       case ParamKind::DType: fits = is_dtype(o); break;
       case ParamKind::Int:
         if (!PyLong_Check(o)) {
-          if (is_value(o)) { call_.foreign = true; return; }
+          if (is_value(o)) {
+            call_.foreign = true;
+            return;
+          }
           fits = PyIndex_Check(o) && !PyBool_Check(o);
           if (fits) o = call_.values[i] = call_.keep(checked(PyNumber_Index(o)));
         }
         break;
       case ParamKind::Ints:
         fits = PyLong_Check(o) || PyTuple_Check(o) || PyList_Check(o) || PyIndex_Check(o);
-        if (fits && !PyLong_Check(o) && PyIndex_Check(o)) o = call_.values[i] = call_.keep(checked(PyNumber_Index(o)));
+        if (fits && !PyLong_Check(o) && PyIndex_Check(o))
+          o = call_.values[i] = call_.keep(checked(PyNumber_Index(o)));
         break;
       default: break;
     }
     if (!fits) {
-      if (is_value(o)) { call_.foreign = true; return; }
+      if (is_value(o)) {
+        call_.foreign = true;
+        return;
+      }
       reject(call_, i);
     }
     object(o);
@@ -199,7 +242,8 @@ class Encoder {
     if (PyLong_Check(o)) {
       int overflow;
       long long v = PyLong_AsLongLongAndOverflow(o, &overflow);
-      if (overflow) raise(PyExc_OverflowError, "[%s] an integer argument exceeds 64 bits", call_.op->text);
+      if (overflow)
+        raise(PyExc_OverflowError, "[%s] an integer argument exceeds 64 bits", call_.op->text);
       if (v < (1ll << 58) && v > -(1ll << 58)) return push(word(kInt, static_cast<uint64_t>(v)));
       push(word(kBigInt));
       return push(static_cast<uint64_t>(v));
@@ -258,7 +302,8 @@ void append_sizes(Call& call) {
 
 Ref values_tuple(const Call& call) {
   Ref tuple = checked(PyTuple_New(call.op->nparams));
-  for (int i = 0; i < call.op->nparams; i++) PyTuple_SET_ITEM(tuple.py(), i, Py_NewRef(call.values[i]));
+  for (int i = 0; i < call.op->nparams; i++)
+    PyTuple_SET_ITEM(tuple.py(), i, Py_NewRef(call.values[i]));
   return tuple;
 }
 

@@ -1,6 +1,6 @@
-// Borders with Python data: numbers, nested sequences, numpy arrays and buffers (without numpy's headers).
-// Takes Python objects; gives tensors, or the reverse. Invariant: memory shared with another library is held by its
-// owner's reference until the last tensor on it is gone.
+// Borders with Python data: numbers, nested sequences, numpy arrays and buffers (without numpy's
+// headers). Takes Python objects; gives tensors, or the reverse. Invariant: memory shared with
+// another library is held by its owner's reference until the last tensor on it is gone.
 #include "convert.h"
 
 #include "dtype.h"
@@ -14,13 +14,14 @@ int64_t read_int(const char* what, PyObject* o) {
   if (PyLong_CheckExact(o)) {
     v = PyLong_AsLongLong(o);
   } else {
-    if (!PyIndex_Check(o)) raise(PyExc_TypeError, "[%s] expected an integer, got %s", what, Py_TYPE(o)->tp_name);
+    if (!PyIndex_Check(o))
+      raise(PyExc_TypeError, "[%s] expected an integer, got %s", what, Py_TYPE(o)->tp_name);
     Ref index = checked(PyNumber_Index(o));
     v = PyLong_AsLongLong(index.py());
   }
   if (v == -1 && PyErr_Occurred()) {
     if (!PyErr_ExceptionMatches(PyExc_OverflowError)) throw PythonError();
-    PyErr_Clear();                                             // clamp, as slices do
+    PyErr_Clear();  // clamp, as slices do
     Ref zero = checked(PyLong_FromLong(0));
     v = check(PyObject_RichCompareBool(o, zero.py(), Py_LT)) ? INT64_MIN : INT64_MAX;
   }
@@ -38,24 +39,35 @@ void read_ints(const char* what, PyObject* o, Small<int64_t, 8>& values) {
 
 namespace {
 
-template <class T> T load(const char* at) { T v; std::memcpy(&v, at, sizeof v); return v; }
-template <class T> void store(char* at, T v) { std::memcpy(at, &v, sizeof v); }
+template <class T>
+T load(const char* at) {
+  T v;
+  std::memcpy(&v, at, sizeof v);
+  return v;
+}
+template <class T>
+void store(char* at, T v) {
+  std::memcpy(at, &v, sizeof v);
+}
 
 int64_t integer_value(PyObject* o) {
   if (PyFloat_Check(o)) {
     double v = PyFloat_AS_DOUBLE(o);
-    return v >= -9.2233720368547758e18 && v < 9.2233720368547758e18 ? static_cast<int64_t>(v) : INT64_MIN;
+    return v >= -9.2233720368547758e18 && v < 9.2233720368547758e18 ? static_cast<int64_t>(v)
+                                                                    : INT64_MIN;
   }
   Ref held = PyLong_Check(o) ? Ref::borrow(o) : checked(PyNumber_Long(o));
   int overflow;
   long long v = PyLong_AsLongLongAndOverflow(held.py(), &overflow);
-  if (overflow) raise(PyExc_OverflowError, "Overflow when unpacking long: the number exceeds 64 bits");
+  if (overflow)
+    raise(PyExc_OverflowError, "Overflow when unpacking long: the number exceeds 64 bits");
   if (v == -1 && PyErr_Occurred()) throw PythonError();
   return v;
 }
 
 void shape_check(int n) {
-  if (n > rl::kMaxDims) fail(ErrorKind::Value, "[tensor] %d dims; at most %d are supported", n, rl::kMaxDims);
+  if (n > rl::kMaxDims)
+    fail(ErrorKind::Value, "[tensor] %d dims; at most %d are supported", n, rl::kMaxDims);
 }
 
 // A nested list from the dims `d` on.
@@ -63,13 +75,17 @@ PyObject* nested(const Layout* l, const char* at, int d) {
   if (d == l->ndim) return scalar_of(l->dtype, at).release();
   Ref list = checked(PyList_New(l->dims[d]));
   int64_t step = l->strides()[d] * rl::itemsize(l->dtype);
-  for (int64_t i = 0; i < l->dims[d]; i++) PyList_SET_ITEM(list.py(), i, nested(l, at + i * step, d + 1));
+  for (int64_t i = 0; i < l->dims[d]; i++)
+    PyList_SET_ITEM(list.py(), i, nested(l, at + i * step, d + 1));
   return list.release();
 }
 
 // ---- nested sequences
 
-bool is_sequence(PyObject* o) { return PyList_Check(o) || PyTuple_Check(o) || (PySequence_Check(o) && !PyUnicode_Check(o) && !PyBytes_Check(o) && !is_tensor(o)); }
+bool is_sequence(PyObject* o) {
+  return PyList_Check(o) || PyTuple_Check(o) ||
+         (PySequence_Check(o) && !PyUnicode_Check(o) && !PyBytes_Check(o) && !is_tensor(o));
+}
 
 bool is_zero_dim(PyObject* o) { return is_tensor(o) && tensor_of(o)->layout->ndim == 0; }
 
@@ -87,7 +103,10 @@ class Nested {
       bool first = true;
       for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast.py()); i++) {
         DType t = infer(PySequence_Fast_GET_ITEM(fast.py(), i), d + 1);
-        found = first || category(t) > category(found) || (category(t) == category(found) && t > found) ? t : found;
+        found =
+            first || category(t) > category(found) || (category(t) == category(found) && t > found)
+                ? t
+                : found;
         first = false;
       }
       return found;
@@ -96,12 +115,14 @@ class Nested {
     if (PyLong_CheckExact(o)) return DType::Int64;
     if (PyFloat_CheckExact(o)) return default_dtype;
     if (is_tensor(o)) return tensor_of(o)->layout->dtype;
-    if (PyComplex_Check(o)) raise(PyExc_NotImplementedError, "[tensor] complex numbers are not supported");
-    if (Ref dtype = attribute(o, "dtype")) {                   // numpy scalars
+    if (PyComplex_Check(o))
+      raise(PyExc_NotImplementedError, "[tensor] complex numbers are not supported");
+    if (Ref dtype = attribute(o, "dtype")) {  // numpy scalars
       Ref name(PyObject_Str(dtype.py()));
       if (name)
         for (int k = 0; k < rl::kDTypes; k++)
-          if (!PyUnicode_CompareWithASCIIString(name.py(), dtype_name(static_cast<DType>(k)))) return static_cast<DType>(k);
+          if (!PyUnicode_CompareWithASCIIString(name.py(), dtype_name(static_cast<DType>(k))))
+            return static_cast<DType>(k);
       PyErr_Clear();
     }
     if (PyLong_Check(o) || PyIndex_Check(o)) return DType::Int64;
@@ -111,17 +132,24 @@ class Nested {
 
   void fill(PyObject* o, DType dtype, char*& at, int d = 0) {
     if (d == n) {
-      if (is_sequence(o) && !is_zero_dim(o)) raise(PyExc_ValueError, "[tensor] too many nested sequences: expected a number at depth %d, got %s", d, Py_TYPE(o)->tp_name);
+      if (is_sequence(o) && !is_zero_dim(o))
+        raise(PyExc_ValueError,
+            "[tensor] too many nested sequences: expected a number at depth %d, got %s", d,
+            Py_TYPE(o)->tp_name);
       Ref number = is_tensor(o) ? checked(tensor_item(tensor_of(o))) : Ref::borrow(o);
       store_scalar(dtype, at, number.py());
       at += rl::itemsize(dtype);
       return;
     }
-    if (!is_sequence(o) && !is_tensor(o)) raise(PyExc_TypeError, "[tensor] expected a sequence of length %lld at dim %d, got %s", static_cast<long long>(shape[d]), d, Py_TYPE(o)->tp_name);
+    if (!is_sequence(o) && !is_tensor(o))
+      raise(PyExc_TypeError, "[tensor] expected a sequence of length %lld at dim %d, got %s",
+          static_cast<long long>(shape[d]), d, Py_TYPE(o)->tp_name);
     Ref fast = checked(PySequence_Fast(o, "expected a sequence"));
     if (PySequence_Fast_GET_SIZE(fast.py()) != shape[d])
-      raise(PyExc_ValueError, "expected sequence of length %lld at dim %d (got %zd)", static_cast<long long>(shape[d]), d, PySequence_Fast_GET_SIZE(fast.py()));
-    for (int64_t i = 0; i < shape[d]; i++) fill(PySequence_Fast_GET_ITEM(fast.py(), i), dtype, at, d + 1);
+      raise(PyExc_ValueError, "expected sequence of length %lld at dim %d (got %zd)",
+          static_cast<long long>(shape[d]), d, PySequence_Fast_GET_SIZE(fast.py()));
+    for (int64_t i = 0; i < shape[d]; i++)
+      fill(PySequence_Fast_GET_ITEM(fast.py(), i), dtype, at, d + 1);
   }
 
  private:
@@ -132,9 +160,13 @@ class Nested {
   }
   void find_shape(PyObject* data) {
     Ref o = Ref::borrow(data);
-    while ((is_sequence(o.py()) && !is_zero_dim(o.py())) || (is_tensor(o.py()) && tensor_of(o.py())->layout->ndim)) {
+    while ((is_sequence(o.py()) && !is_zero_dim(o.py())) ||
+           (is_tensor(o.py()) && tensor_of(o.py())->layout->ndim)) {
       Py_ssize_t length = PySequence_Size(o.py());
-      if (length < 0) { PyErr_Clear(); break; }
+      if (length < 0) {
+        PyErr_Clear();
+        break;
+      }
       shape_check(n + 1);
       shape[n++] = length;
       if (!length) break;
@@ -149,13 +181,20 @@ class Nested {
 void release_object(void* context) { Py_DECREF(static_cast<PyObject*>(context)); }
 
 DType dtype_of_typestr(const char* text) {
-  static const struct { const char* code; DType dtype; } known[] = {
-      {"b1", DType::Bool}, {"u1", DType::UInt8}, {"i1", DType::Int8}, {"i2", DType::Int16}, {"i4", DType::Int32},
-      {"i8", DType::Int64}, {"f2", DType::Float16}, {"f4", DType::Float32}, {"f8", DType::Float64}};
-  if (text[0] == '>') raise(PyExc_ValueError, "[from_numpy] the array's byte order '%s' is not native", text);
+  static const struct {
+    const char* code;
+    DType dtype;
+  } known[] = {{"b1", DType::Bool}, {"u1", DType::UInt8}, {"i1", DType::Int8}, {"i2", DType::Int16},
+      {"i4", DType::Int32}, {"i8", DType::Int64}, {"f2", DType::Float16}, {"f4", DType::Float32},
+      {"f8", DType::Float64}};
+  if (text[0] == '>')
+    raise(PyExc_ValueError, "[from_numpy] the array's byte order '%s' is not native", text);
   for (auto& k : known)
     if (!std::strcmp(text + 1, k.code)) return k.dtype;
-  raise(PyExc_TypeError, "can't convert an array of type %s. The supported types are: float64, float32, float16, int64, int32, int16, int8, uint8, bool.", text);
+  raise(PyExc_TypeError,
+      "can't convert an array of type %s. The supported types are: float64, float32, float16, "
+      "int64, int32, int16, int8, uint8, bool.",
+      text);
 }
 
 Own<Tensor> from_interface(PyObject* array) {
@@ -164,10 +203,17 @@ Own<Tensor> from_interface(PyObject* array) {
     PyErr_Clear();
     raise(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array)->tp_name);
   }
-  auto entry = [&](const char* key) { return PyDict_Check(interface.py()) ? PyDict_GetItemString(interface.py(), key) : nullptr; };
-  PyObject *typestr = entry("typestr"), *shape = entry("shape"), *data = entry("data"), *strides = entry("strides");
-  if (!typestr || !shape || !data || !PyTuple_Check(data) || !PyTuple_Check(shape)) raise(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array)->tp_name);
-  DType dtype = dtype_of_typestr(check(reinterpret_cast<PyObject*>(const_cast<char*>(PyUnicode_AsUTF8(typestr)))) ? PyUnicode_AsUTF8(typestr) : "");
+  auto entry = [&](const char* key) {
+    return PyDict_Check(interface.py()) ? PyDict_GetItemString(interface.py(), key) : nullptr;
+  };
+  PyObject *typestr = entry("typestr"), *shape = entry("shape"), *data = entry("data"),
+           *strides = entry("strides");
+  if (!typestr || !shape || !data || !PyTuple_Check(data) || !PyTuple_Check(shape))
+    raise(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array)->tp_name);
+  DType dtype = dtype_of_typestr(
+      check(reinterpret_cast<PyObject*>(const_cast<char*>(PyUnicode_AsUTF8(typestr))))
+          ? PyUnicode_AsUTF8(typestr)
+          : "");
   char* pointer = static_cast<char*>(PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0)));
   if (PyErr_Occurred()) throw PythonError();
   Small<int64_t, 8> sizes, steps;
@@ -178,32 +224,45 @@ Own<Tensor> from_interface(PyObject* array) {
   if (strides && strides != Py_None) {
     read_ints("from_numpy", strides, steps);
     for (int i = 0; i < steps.size(); i++) {
-      if (steps[i] < 0) raise(PyExc_ValueError, "At least one stride in the given numpy array is negative, and tensors with negative strides are not supported. Make a copy with array.copy().");
-      if (steps[i] % size && sizes[i] > 1) raise(PyExc_ValueError, "given numpy array strides not a multiple of the element byte size. Copy the array.");
+      if (steps[i] < 0)
+        raise(PyExc_ValueError,
+            "At least one stride in the given numpy array is negative, and tensors with negative "
+            "strides are not supported. Make a copy with array.copy().");
+      if (steps[i] % size && sizes[i] > 1)
+        raise(PyExc_ValueError,
+            "given numpy array strides not a multiple of the element byte size. Copy the array.");
       steps[i] /= size;
     }
   } else {
     steps.resize(sizes.size());
     int64_t step = 1;
-    for (int i = sizes.size() - 1; i >= 0; i--) { steps[i] = step; step *= sizes[i]; }
+    for (int i = sizes.size() - 1; i >= 0; i--) {
+      steps[i] = step;
+      step *= sizes[i];
+    }
   }
   for (int i = 0; i < sizes.size(); i++) {
     span += (sizes[i] - 1) * steps[i];
     empty |= sizes[i] == 0;
   }
   Layout* layout = rl::layout_intern(dtype, Device::CPU, sizes.size(), sizes.data(), steps.data());
-  Storage* storage = rl::storage_external(pointer, empty ? 0 : span * size, release_object, Py_NewRef(array));
+  Storage* storage =
+      rl::storage_external(pointer, empty ? 0 : span * size, release_object, Py_NewRef(array));
   return tensor_make(storage, layout, 0);
 }
 
 // ---- the buffer protocol, both ways
 
 const char* buffer_format(DType d) {
-  static const char* const formats[rl::kDTypes] = {"?", "B", "b", "h", "i", "q", "e", nullptr, "f", "d"};
+  static const char* const formats[rl::kDTypes] = {
+      "?", "B", "b", "h", "i", "q", "e", nullptr, "f", "d"};
   return formats[static_cast<int>(d)];
 }
 
-struct Exported { Storage* storage; Py_ssize_t dims[2 * rl::kMaxDims]; };
+struct Exported {
+  Storage* storage;
+  Py_ssize_t dims[2 * rl::kMaxDims];
+};
 
 void release_buffer(void* context) {
   Py_buffer* view = static_cast<Py_buffer*>(context);
@@ -229,7 +288,10 @@ Ref scalar_of(DType dtype, const char* at) {
 }
 
 void store_scalar(DType dtype, char* at, PyObject* o) {
-  if (dtype == DType::Bool) { *at = static_cast<char>(check(PyObject_IsTrue(o))); return; }
+  if (dtype == DType::Bool) {
+    *at = static_cast<char>(check(PyObject_IsTrue(o)));
+    return;
+  }
   if (rl::is_floating(dtype)) {
     double v = PyFloat_AsDouble(o);
     if (v == -1.0 && PyErr_Occurred()) throw PythonError();
@@ -251,7 +313,9 @@ void store_scalar(DType dtype, char* at, PyObject* o) {
 }
 
 PyObject* tensor_item(Tensor* t) {
-  if (t->layout->numel != 1) raise(PyExc_RuntimeError, "a Tensor with %lld elements cannot be converted to Scalar", static_cast<long long>(t->layout->numel));
+  if (t->layout->numel != 1)
+    raise(PyExc_RuntimeError, "a Tensor with %lld elements cannot be converted to Scalar",
+        static_cast<long long>(t->layout->numel));
   return scalar_of(t->layout->dtype, data_of(t)).release();
 }
 
@@ -262,9 +326,11 @@ Own<Tensor> tensor_from_data(PyObject* data, PyObject* dtype) {
     Tensor* t = tensor_of(data);
     return contiguous_copy(t, dtype == Py_None ? t->layout->dtype : dtype_from(dtype));
   }
-  if (!PyList_Check(data) && !PyTuple_Check(data) && PyObject_HasAttrString(data, "__array_interface__")) {
+  if (!PyList_Check(data) && !PyTuple_Check(data) &&
+      PyObject_HasAttrString(data, "__array_interface__")) {
     Own<Tensor> shared = from_interface(data);
-    return contiguous_copy(shared.get(), dtype == Py_None ? shared->layout->dtype : dtype_from(dtype));
+    return contiguous_copy(
+        shared.get(), dtype == Py_None ? shared->layout->dtype : dtype_from(dtype));
   }
   Nested nest(data);
   DType d = dtype == Py_None ? nest.infer(data) : dtype_from(dtype);
@@ -275,8 +341,12 @@ Own<Tensor> tensor_from_data(PyObject* data, PyObject* dtype) {
 }
 
 PyObject* tensor_numpy(Tensor* t) {
-  if (needs_grad(t)) raise(PyExc_RuntimeError, "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.");
-  if (!buffer_format(t->layout->dtype)) raise(PyExc_TypeError, "[numpy] numpy has no %s; convert the tensor first", dtype_name(t->layout->dtype));
+  if (needs_grad(t))
+    raise(PyExc_RuntimeError,
+        "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.");
+  if (!buffer_format(t->layout->dtype))
+    raise(PyExc_TypeError, "[numpy] numpy has no %s; convert the tensor first",
+        dtype_name(t->layout->dtype));
   Ref numpy = checked(PyImport_ImportModule("numpy"));
   Ref view = checked(PyMemoryView_FromObject(py(t)));
   return check(PyObject_CallMethod(numpy.py(), "asarray", "O", view.py()));
@@ -287,8 +357,11 @@ int tensor_getbuffer(PyObject* o, Py_buffer* view, int flags) {
   const Layout* l = t->layout;
   view->obj = nullptr;
   const char* format = buffer_format(l->dtype);
-  const char* refusal = needs_grad(t) ? "the tensor requires grad: detach() it first" : !format ? "the buffer protocol has no bfloat16"
-      : !l->contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES ? "the tensor is not contiguous" : nullptr;
+  const char* refusal = needs_grad(t) ? "the tensor requires grad: detach() it first"
+                        : !format     ? "the buffer protocol has no bfloat16"
+                        : !l->contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES
+                            ? "the tensor is not contiguous"
+                            : nullptr;
   if (refusal) {
     PyErr_SetString(PyExc_BufferError, refusal);
     return -1;
@@ -328,7 +401,9 @@ PyObject* tensor(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"data", "dtype", "device", "requires_grad", nullptr};
   PyObject *data, *dtype = Py_None, *device = Py_None;
   int requires_grad = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOp", const_cast<char**>(keywords), &data, &dtype, &device, &requires_grad)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOp", const_cast<char**>(keywords), &data,
+          &dtype, &device, &requires_grad))
+    return nullptr;
   return guarded([&] {
     device_from(device);
     Own<Tensor> t = tensor_from_data(data, dtype);
@@ -340,32 +415,44 @@ PyObject* tensor(PyObject*, PyObject* args, PyObject* kwargs) {
 PyObject* empty(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"shape", "dtype", "device", nullptr};
   PyObject *shape, *dtype = Py_None, *device = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO", const_cast<char**>(keywords), &shape, &dtype, &device)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kwargs, "O|OO", const_cast<char**>(keywords), &shape, &dtype, &device))
+    return nullptr;
   return guarded([&] {
     Small<int64_t, 8> sizes;
     read_ints("empty", shape, sizes);
     shape_check(sizes.size());
     for (int i = 0; i < sizes.size(); i++)
-      if (sizes[i] < 0) fail(ErrorKind::Runtime, "[empty] negative size in %s", rl::shape_text(sizes.size(), sizes.data()).c_str());
+      if (sizes[i] < 0)
+        fail(ErrorKind::Runtime, "[empty] negative size in %s",
+            rl::shape_text(sizes.size(), sizes.data()).c_str());
     device_from(device);
-    return tensor_dense(dtype == Py_None ? default_dtype : dtype_from(dtype), sizes.size(), sizes.data()).release_object();
+    return tensor_dense(
+        dtype == Py_None ? default_dtype : dtype_from(dtype), sizes.size(), sizes.data())
+        .release_object();
   });
 }
 
 PyObject* empty_strided(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"shape", "strides", "dtype", "device", nullptr};
   PyObject *shape, *strides, *dtype = Py_None, *device = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|OO", const_cast<char**>(keywords), &shape, &strides, &dtype, &device)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kwargs, "OO|OO", const_cast<char**>(keywords), &shape, &strides, &dtype, &device))
+    return nullptr;
   return guarded([&] {
     Small<int64_t, 8> sizes, steps;
     read_ints("empty_strided", shape, sizes);
     read_ints("empty_strided", strides, steps);
     shape_check(sizes.size());
-    if (sizes.size() != steps.size()) fail(ErrorKind::Value, "[empty_strided] %d sizes and %d strides", sizes.size(), steps.size());
+    if (sizes.size() != steps.size())
+      fail(ErrorKind::Value, "[empty_strided] %d sizes and %d strides", sizes.size(), steps.size());
     for (int i = 0; i < sizes.size(); i++)
-      if (sizes[i] < 0 || steps[i] < 0) fail(ErrorKind::Runtime, "[empty_strided] negative size or stride");
+      if (sizes[i] < 0 || steps[i] < 0)
+        fail(ErrorKind::Runtime, "[empty_strided] negative size or stride");
     device_from(device);
-    return tensor_empty(rl::layout_intern(dtype == Py_None ? default_dtype : dtype_from(dtype), Device::CPU, sizes.size(), sizes.data(), steps.data())).release_object();
+    return tensor_empty(rl::layout_intern(dtype == Py_None ? default_dtype : dtype_from(dtype),
+                            Device::CPU, sizes.size(), sizes.data(), steps.data()))
+        .release_object();
   });
 }
 
@@ -377,7 +464,9 @@ PyObject* from_buffer(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"obj", "dtype", "shape", "offset", nullptr};
   PyObject *obj, *dtype, *shape = Py_None;
   long long offset = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|OL", const_cast<char**>(keywords), &obj, &dtype, &shape, &offset)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kwargs, "OO|OL", const_cast<char**>(keywords), &obj, &dtype, &shape, &offset))
+    return nullptr;
   return guarded([&] {
     DType d = dtype_from(dtype);
     Py_buffer* view = new Py_buffer;
@@ -394,10 +483,14 @@ PyObject* from_buffer(PyObject*, PyObject* args, PyObject* kwargs) {
       shape_check(sizes.size());
       layout = rl::layout_dense(d, Device::CPU, sizes.size(), sizes.data());
       if (offset < 0 || offset + layout->numel * rl::itemsize(d) > view->len)
-        fail(ErrorKind::Value, "[from_buffer] %s of %s from byte %lld exceeds the %lld bytes of the buffer", rl::shape_text(sizes.size(), sizes.data()).c_str(),
-             dtype_name(d), offset, static_cast<long long>(view->len));
+        fail(ErrorKind::Value,
+            "[from_buffer] %s of %s from byte %lld exceeds the %lld bytes of the buffer",
+            rl::shape_text(sizes.size(), sizes.data()).c_str(), dtype_name(d), offset,
+            static_cast<long long>(view->len));
       char* data = static_cast<char*>(view->buf) + offset;
-      if (reinterpret_cast<uintptr_t>(data) % rl::itemsize(d)) fail(ErrorKind::Value, "[from_buffer] offset %lld is not aligned for %s", offset, dtype_name(d));
+      if (reinterpret_cast<uintptr_t>(data) % rl::itemsize(d))
+        fail(ErrorKind::Value, "[from_buffer] offset %lld is not aligned for %s", offset,
+            dtype_name(d));
       storage = rl::storage_external(data, layout->numel * rl::itemsize(d), release_buffer, view);
     } catch (...) {
       if (layout) rl::decref(layout);
@@ -408,17 +501,24 @@ PyObject* from_buffer(PyObject*, PyObject* args, PyObject* kwargs) {
   });
 }
 
-template <class F> PyCFunction fn(F f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f)); }
+template <class F>
+PyCFunction fn(F f) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
+}
 
 }  // namespace
 
 PyMethodDef convert_functions[] = {
-    {"tensor", fn(tensor), METH_VARARGS | METH_KEYWORDS, "tensor(data, dtype=None): a copy of numbers, nested sequences or an array"},
+    {"tensor", fn(tensor), METH_VARARGS | METH_KEYWORDS,
+        "tensor(data, dtype=None): a copy of numbers, nested sequences or an array"},
     {"empty", fn(empty), METH_VARARGS | METH_KEYWORDS, "empty(shape, dtype, device=None)"},
-    {"empty_strided", fn(empty_strided), METH_VARARGS | METH_KEYWORDS, "empty_strided(shape, strides, dtype)"},
+    {"empty_strided", fn(empty_strided), METH_VARARGS | METH_KEYWORDS,
+        "empty_strided(shape, strides, dtype)"},
     {"from_numpy", from_numpy, METH_O, "a tensor on the array's memory"},
-    {"from_buffer", fn(from_buffer), METH_VARARGS | METH_KEYWORDS, "from_buffer(obj, dtype, shape=None, offset=0): a tensor on its memory"},
-    {"from_dlpack", from_dlpack, METH_O, "a tensor on the memory of a capsule or of an object with __dlpack__"},
+    {"from_buffer", fn(from_buffer), METH_VARARGS | METH_KEYWORDS,
+        "from_buffer(obj, dtype, shape=None, offset=0): a tensor on its memory"},
+    {"from_dlpack", from_dlpack, METH_O,
+        "a tensor on the memory of a capsule or of an object with __dlpack__"},
     {nullptr, nullptr, 0, nullptr},
 };
 

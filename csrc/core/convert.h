@@ -4,7 +4,8 @@
 
 namespace core {
 
-extern PyMethodDef convert_functions[];               // tensor, from_numpy, from_buffer, empty, ...: for the module
+// tensor, from_numpy, from_buffer, empty, ...: for the module
+extern PyMethodDef convert_functions[];
 PyObject* to_dlpack(PyObject* self, PyObject* args, PyObject* kwargs);
 PyObject* dlpack_device(PyObject* self, PyObject*);
 PyObject* from_dlpack(PyObject*, PyObject* source);

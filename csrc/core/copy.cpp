@@ -1,5 +1,6 @@
-// Native copies between any layouts and dtypes, fills and folds: what assignment, conversion and the tape use where no
-// operator is needed. Takes tensors that the caller has checked; invariant: dst and src do not overlap partly.
+// Native copies between any layouts and dtypes, fills and folds: what assignment, conversion and
+// the tape use where no operator is needed. Takes tensors that the caller has checked; invariant:
+// dst and src do not overlap partly.
 #include "convert.h"
 #include "dtype.h"
 #include "half.h"
@@ -9,42 +10,102 @@ namespace core {
 namespace {
 
 // C++ types by DType, with their value in a type that arithmetic knows.
-template <DType D> struct Of;
-template <> struct Of<DType::Bool> { using Type = bool; };
-template <> struct Of<DType::UInt8> { using Type = uint8_t; };
-template <> struct Of<DType::Int8> { using Type = int8_t; };
-template <> struct Of<DType::Int16> { using Type = int16_t; };
-template <> struct Of<DType::Int32> { using Type = int32_t; };
-template <> struct Of<DType::Int64> { using Type = int64_t; };
-template <> struct Of<DType::Float16> { using Type = Half; };
-template <> struct Of<DType::BFloat16> { using Type = BFloat16; };
-template <> struct Of<DType::Float32> { using Type = float; };
-template <> struct Of<DType::Float64> { using Type = double; };
+template <DType D>
+struct Of;
+template <>
+struct Of<DType::Bool> {
+  using Type = bool;
+};
+template <>
+struct Of<DType::UInt8> {
+  using Type = uint8_t;
+};
+template <>
+struct Of<DType::Int8> {
+  using Type = int8_t;
+};
+template <>
+struct Of<DType::Int16> {
+  using Type = int16_t;
+};
+template <>
+struct Of<DType::Int32> {
+  using Type = int32_t;
+};
+template <>
+struct Of<DType::Int64> {
+  using Type = int64_t;
+};
+template <>
+struct Of<DType::Float16> {
+  using Type = Half;
+};
+template <>
+struct Of<DType::BFloat16> {
+  using Type = BFloat16;
+};
+template <>
+struct Of<DType::Float32> {
+  using Type = float;
+};
+template <>
+struct Of<DType::Float64> {
+  using Type = double;
+};
 
-template <class T> T value(T v) { return v; }
+template <class T>
+T value(T v) {
+  return v;
+}
 float value(Half v) { return half_to_float(v); }
 float value(BFloat16 v) { return bfloat16_to_float(v); }
 
-template <class To> struct Convert {
-  template <class From> static To from(From v) {
+template <class To>
+struct Convert {
+  template <class From>
+  static To from(From v) {
     if constexpr (std::is_floating_point_v<From> && !std::is_floating_point_v<To>)
-      return static_cast<To>(v >= -9.2233720368547758e18 && v < 9.2233720368547758e18 ? static_cast<int64_t>(v) : INT64_MIN);
+      return static_cast<To>(v >= -9.2233720368547758e18 && v < 9.2233720368547758e18
+                                 ? static_cast<int64_t>(v)
+                                 : INT64_MIN);
     else return static_cast<To>(v);
   }
 };
-template <> struct Convert<bool> { template <class From> static bool from(From v) { return v != From(0); } };
-template <> struct Convert<Half> { template <class From> static Half from(From v) { return half_from(v); } };
-template <> struct Convert<BFloat16> { template <class From> static BFloat16 from(From v) { return bfloat16_from(v); } };
+template <>
+struct Convert<bool> {
+  template <class From>
+  static bool from(From v) {
+    return v != From(0);
+  }
+};
+template <>
+struct Convert<Half> {
+  template <class From>
+  static Half from(From v) {
+    return half_from(v);
+  }
+};
+template <>
+struct Convert<BFloat16> {
+  template <class From>
+  static BFloat16 from(From v) {
+    return bfloat16_from(v);
+  }
+};
 
 using Row = void (*)(char* d, int64_t ds, const char* s, int64_t ss, int64_t n);
 
-template <DType To, DType From> void copy_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
+template <DType To, DType From>
+void copy_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
   using A = typename Of<To>::Type;
   using B = typename Of<From>::Type;
   A* to = reinterpret_cast<A*>(d);
   const B* from = reinterpret_cast<const B*>(s);
   if constexpr (To == From) {
-    if (ds == 1 && ss == 1) { std::memcpy(d, s, n * sizeof(A)); return; }
+    if (ds == 1 && ss == 1) {
+      std::memcpy(d, s, n * sizeof(A));
+      return;
+    }
     for (int64_t i = 0; i < n; i++) to[i * ds] = from[i * ss];
   } else if (ds == 1 && ss == 1) {
     for (int64_t i = 0; i < n; i++) to[i] = Convert<A>::from(value(from[i]));
@@ -53,28 +114,35 @@ template <DType To, DType From> void copy_row(char* d, int64_t ds, const char* s
   }
 }
 
-template <DType D> void add_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
+template <DType D>
+void add_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
   using A = typename Of<D>::Type;
   A* to = reinterpret_cast<A*>(d);
   const A* from = reinterpret_cast<const A*>(s);
-  for (int64_t i = 0; i < n; i++) to[i * ds] = Convert<A>::from(value(to[i * ds]) + value(from[i * ss]));
+  for (int64_t i = 0; i < n; i++)
+    to[i * ds] = Convert<A>::from(value(to[i * ds]) + value(from[i * ss]));
 }
 
-template <int To, int... From> Row pick_from(int from, std::integer_sequence<int, From...>) {
+template <int To, int... From>
+Row pick_from(int from, std::integer_sequence<int, From...>) {
   static const Row rows[] = {copy_row<static_cast<DType>(To), static_cast<DType>(From)>...};
   return rows[from];
 }
-template <int... To> Row pick(int to, int from, std::integer_sequence<int, To...>) {
+template <int... To>
+Row pick(int to, int from, std::integer_sequence<int, To...>) {
   using Each = Row (*)(int);
-  static const Each each[] = {[](int f) { return pick_from<To>(f, std::make_integer_sequence<int, rl::kDTypes>()); }...};
+  static const Each each[] = {
+      [](int f) { return pick_from<To>(f, std::make_integer_sequence<int, rl::kDTypes>()); }...};
   return each[to](from);
 }
-template <int... D> Row pick_add(int d, std::integer_sequence<int, D...>) {
+template <int... D>
+Row pick_add(int d, std::integer_sequence<int, D...>) {
   static const Row rows[] = {add_row<static_cast<DType>(D)>...};
   return rows[d];
 }
 
-// The loops: dims of size 1 dropped, the smallest destination stride innermost, neighbours joined where both run on.
+// The loops: dims of size 1 dropped, the smallest destination stride innermost, neighbours joined
+// where both run on.
 struct Loops {
   int n = 0;
   int64_t size[rl::kMaxDims], d[rl::kMaxDims], s[rl::kMaxDims];
@@ -88,10 +156,14 @@ struct Loops {
       int64_t stride = k < 0 || src->dims[k] == 1 ? 0 : src->strides()[k];
       int at = count++;
       while (at > 0 && raw_d[at - 1] < dst->strides()[i]) {
-        raw_size[at] = raw_size[at - 1]; raw_d[at] = raw_d[at - 1]; raw_s[at] = raw_s[at - 1];
+        raw_size[at] = raw_size[at - 1];
+        raw_d[at] = raw_d[at - 1];
+        raw_s[at] = raw_s[at - 1];
         at--;
       }
-      raw_size[at] = dst->dims[i]; raw_d[at] = dst->strides()[i]; raw_s[at] = stride;
+      raw_size[at] = dst->dims[i];
+      raw_d[at] = dst->strides()[i];
+      raw_s[at] = stride;
     }
     for (int i = 0; i < count; i++) {
       if (n && d[n - 1] == raw_d[i] * raw_size[i] && s[n - 1] == raw_s[i] * raw_size[i]) {
@@ -99,15 +171,22 @@ struct Loops {
         d[n - 1] = raw_d[i];
         s[n - 1] = raw_s[i];
       } else {
-        size[n] = raw_size[i]; d[n] = raw_d[i]; s[n] = raw_s[i];
+        size[n] = raw_size[i];
+        d[n] = raw_d[i];
+        s[n] = raw_s[i];
         n++;
       }
     }
-    if (!n) { size[0] = 1; d[0] = s[0] = 1; n = 1; }
+    if (!n) {
+      size[0] = 1;
+      d[0] = s[0] = 1;
+      n = 1;
+    }
   }
 };
 
-void run_rows(const Loops& l, Row row, char* d, int dsize, const char* s, int ssize, int64_t begin, int64_t end) {
+void run_rows(const Loops& l, Row row, char* d, int dsize, const char* s, int ssize, int64_t begin,
+    int64_t end) {
   // begin and end count rows; a row is the innermost loop
   int64_t index[rl::kMaxDims] = {0};
   int64_t od = 0, os = 0, rest = begin;
@@ -135,22 +214,38 @@ void run(Tensor* dst, const Layout* src_layout, const char* s, Row row, bool par
   Loops loops(dst->layout, src_layout);
   int64_t rows = 1;
   for (int i = 0; i < loops.n - 1; i++) rows *= loops.size[i];
-  struct Job { const Loops* l; Row row; char* d; const char* s; int dsize, ssize; int64_t whole; };
-  Job job{&loops, row, data_of(dst), s, rl::itemsize(dst->layout->dtype), rl::itemsize(src_layout->dtype), 0};
-  if (!parallel || dst->layout->numel < 65536) return run_rows(loops, row, job.d, job.dsize, job.s, job.ssize, 0, rows);
-  if (rows == 1) {                                             // one long row: cut it
+  struct Job {
+    const Loops* l;
+    Row row;
+    char* d;
+    const char* s;
+    int dsize, ssize;
+    int64_t whole;
+  };
+  Job job{&loops, row, data_of(dst), s, rl::itemsize(dst->layout->dtype),
+      rl::itemsize(src_layout->dtype), 0};
+  if (!parallel || dst->layout->numel < 65536)
+    return run_rows(loops, row, job.d, job.dsize, job.s, job.ssize, 0, rows);
+  if (rows == 1) {  // one long row: cut it
     job.whole = loops.size[0];
-    rl::parallel_for(job.whole, 32768, [](void* c, int64_t b, int64_t e) {
-      const Job* j = static_cast<const Job*>(c);
-      j->row(j->d + b * j->l->d[0] * j->dsize, j->l->d[0], j->s + b * j->l->s[0] * j->ssize, j->l->s[0], e - b);
-    }, &job);
+    rl::parallel_for(
+        job.whole, 32768,
+        [](void* c, int64_t b, int64_t e) {
+          const Job* j = static_cast<const Job*>(c);
+          j->row(j->d + b * j->l->d[0] * j->dsize, j->l->d[0], j->s + b * j->l->s[0] * j->ssize,
+              j->l->s[0], e - b);
+        },
+        &job);
     return;
   }
   int64_t grain = 32768 / loops.size[loops.n - 1] + 1;
-  rl::parallel_for(rows, grain, [](void* c, int64_t b, int64_t e) {
-    const Job* j = static_cast<const Job*>(c);
-    run_rows(*j->l, j->row, j->d, j->dsize, j->s, j->ssize, b, e);
-  }, &job);
+  rl::parallel_for(
+      rows, grain,
+      [](void* c, int64_t b, int64_t e) {
+        const Job* j = static_cast<const Job*>(c);
+        run_rows(*j->l, j->row, j->d, j->dsize, j->s, j->ssize, b, e);
+      },
+      &job);
 }
 
 }  // namespace
@@ -168,17 +263,22 @@ bool broadcasts_to(const Layout* from, const Layout* to) {
 }
 
 void copy_into(Tensor* dst, Tensor* src) {
-  Row row = pick(static_cast<int>(dst->layout->dtype), static_cast<int>(src->layout->dtype), std::make_integer_sequence<int, rl::kDTypes>());
+  Row row = pick(static_cast<int>(dst->layout->dtype), static_cast<int>(src->layout->dtype),
+      std::make_integer_sequence<int, rl::kDTypes>());
   Layout* l = src->layout;
   if (l->ndim <= dst->layout->ndim) return run(dst, l, data_of(src), row, true);
-  int extra = l->ndim - dst->layout->ndim;                     // leading dims of size 1
-  Layout* narrow = rl::layout_intern(l->dtype, l->device, dst->layout->ndim, l->shape() + extra, l->strides() + extra);
+  int extra = l->ndim - dst->layout->ndim;  // leading dims of size 1
+  Layout* narrow = rl::layout_intern(
+      l->dtype, l->device, dst->layout->ndim, l->shape() + extra, l->strides() + extra);
   run(dst, narrow, data_of(src), row, true);
   rl::decref(narrow);
 }
 
 void add_into(Tensor* dst, Tensor* src) {
-  run(dst, src->layout, data_of(src), pick_add(static_cast<int>(dst->layout->dtype), std::make_integer_sequence<int, rl::kDTypes>()), false);
+  run(dst, src->layout, data_of(src),
+      pick_add(
+          static_cast<int>(dst->layout->dtype), std::make_integer_sequence<int, rl::kDTypes>()),
+      false);
 }
 
 void fill_number(Tensor* dst, PyObject* number) {
@@ -186,7 +286,8 @@ void fill_number(Tensor* dst, PyObject* number) {
   store_scalar(dst->layout->dtype, element, number);
   int64_t none = 0;
   Layout* scalar = rl::layout_dense(dst->layout->dtype, Device::CPU, 0, &none);
-  Row row = pick(static_cast<int>(dst->layout->dtype), static_cast<int>(dst->layout->dtype), std::make_integer_sequence<int, rl::kDTypes>());
+  Row row = pick(static_cast<int>(dst->layout->dtype), static_cast<int>(dst->layout->dtype),
+      std::make_integer_sequence<int, rl::kDTypes>());
   run(dst, scalar, element, row, true);
   rl::decref(scalar);
 }
@@ -206,7 +307,8 @@ Own<Tensor> dense_copy(Tensor* src) {
   if (!src->layout->dense) return contiguous_copy(src, src->layout->dtype);
   rl::incref(src->layout);
   Own<Tensor> made = tensor_empty(src->layout);
-  std::memcpy(data_of(made.get()), data_of(src), src->layout->numel * rl::itemsize(src->layout->dtype));
+  std::memcpy(
+      data_of(made.get()), data_of(src), src->layout->numel * rl::itemsize(src->layout->dtype));
   return made;
 }
 

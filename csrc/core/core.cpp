@@ -1,5 +1,7 @@
-// Shared state and errors: hooks, slots, the mode word, translation of C++ exceptions, the user's line.
-// Invariant: `drop_later` never nests: however long a chain of owners is, freeing it uses constant stack.
+// Shared state and errors: hooks, slots, the mode word, translation of C++ exceptions, the user's
+// line.
+// Invariant: `drop_later` never nests: however long a chain of owners is, freeing it uses constant
+// stack.
 #include "core.h"
 
 #include <dlfcn.h>
@@ -16,11 +18,10 @@ Operator* slots[kSlots];
 PyObject* value_name;
 PyObject* module;
 
-const char* const slot_names[kSlots] = {
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "neg", "abs", "and", "or", "xor", "invert", "lshift", "rshift",
-    "eq", "ne", "lt", "le", "gt", "ge",
-    "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor", "ilshift", "irshift",
-    "copy_"};
+const char* const slot_names[kSlots] = {"add", "sub", "mul", "truediv", "floordiv", "mod", "pow",
+    "matmul", "neg", "abs", "and", "or", "xor", "invert", "lshift", "rshift", "eq", "ne", "lt",
+    "le", "gt", "ge", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul",
+    "iand", "ior", "ixor", "ilshift", "irshift", "copy_"};
 
 void raise(PyObject* type, const char* format, ...) {
   va_list args;
@@ -34,7 +35,8 @@ void translate() noexcept {
   try {
     throw;
   } catch (const PythonError&) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "rushlight._core: an error without an exception");
+    if (!PyErr_Occurred())
+      PyErr_SetString(PyExc_SystemError, "rushlight._core: an error without an exception");
   } catch (const rl::Error& e) {
     PyObject* type = PyExc_RuntimeError;
     switch (e.kind) {
@@ -46,13 +48,9 @@ void translate() noexcept {
       default: break;
     }
     PyErr_SetString(type, e.what());
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-  } catch (const std::exception& e) {
+  } catch (const std::bad_alloc&) { PyErr_NoMemory(); } catch (const std::exception& e) {
     PyErr_SetString(PyExc_RuntimeError, e.what());
-  } catch (...) {
-    PyErr_SetString(PyExc_SystemError, "rushlight._core: an unknown C++ exception");
-  }
+  } catch (...) { PyErr_SetString(PyExc_SystemError, "rushlight._core: an unknown C++ exception"); }
 }
 
 namespace {
@@ -61,16 +59,24 @@ namespace {
 const std::string& package_folder() {
   static const std::string folder = [] {
     Dl_info info;
-    std::string path = dladdr(reinterpret_cast<void*>(&package_folder), &info) && info.dli_fname ? info.dli_fname : "";
+    std::string path = dladdr(reinterpret_cast<void*>(&package_folder), &info) && info.dli_fname
+                           ? info.dli_fname
+                           : "";
     char* real = realpath(path.c_str(), nullptr);
-    if (real) { path = real; std::free(real); }
+    if (real) {
+      path = real;
+      std::free(real);
+    }
     size_t slash = path.rfind('/');
     return slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
   }();
   return folder;
 }
 
-std::vector<PyObject*>& pending() { static std::vector<PyObject*>* p = new std::vector<PyObject*>; return *p; }
+std::vector<PyObject*>& pending() {
+  static std::vector<PyObject*>* p = new std::vector<PyObject*>;
+  return *p;
+}
 bool draining = false;
 
 }  // namespace
@@ -82,8 +88,10 @@ std::string user_line() {
     PyCodeObject* code = PyFrame_GetCode(frame);
     const char* file = PyUnicode_AsUTF8(code->co_filename);
     const char* name = PyUnicode_AsUTF8(code->co_name);
-    bool inside = file && !package_folder().empty() && !std::strncmp(file, package_folder().c_str(), package_folder().size());
-    if (file && name && !inside) text = std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame)) + " in " + name;
+    bool inside = file && !package_folder().empty() &&
+                  !std::strncmp(file, package_folder().c_str(), package_folder().size());
+    if (file && name && !inside)
+      text = std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame)) + " in " + name;
     Py_DECREF(code);
     PyFrameObject* back = text.empty() ? PyFrame_GetBack(frame) : nullptr;
     Py_DECREF(frame);
@@ -129,7 +137,9 @@ void drop_later(PyObject* o) {
 
 bool is_value(PyObject* o) {
   PyTypeObject* type = Py_TYPE(o);
-  if (type == TensorType || type == &PyFloat_Type || type == &PyLong_Type || type == &PyTuple_Type || type == &PyList_Type) return false;
+  if (type == TensorType || type == &PyFloat_Type || type == &PyLong_Type ||
+      type == &PyTuple_Type || type == &PyList_Type)
+    return false;
   return _PyType_Lookup(type, value_name) != nullptr;
 }
 
@@ -150,7 +160,8 @@ Device device_from(PyObject* o) {
   Ref text = checked(PyObject_Str(o));
   const char* name = PyUnicode_AsUTF8(text.py());
   if (name && !std::strncmp(name, "cpu", 3)) return Device::CPU;
-  if (name && !std::strncmp(name, "cuda", 4)) fail(ErrorKind::NotImplemented, "[device] %s: tensors live on the CPU in this build", name);
+  if (name && !std::strncmp(name, "cuda", 4))
+    fail(ErrorKind::NotImplemented, "[device] %s: tensors live on the CPU in this build", name);
   raise(PyExc_RuntimeError, "expected a device like 'cpu', got %R", o);
 }
 

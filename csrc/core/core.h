@@ -1,6 +1,7 @@
-// What every file of core shares: owned references, errors as C++ exceptions, the mode word, the hooks and the slots.
-// Invariant: inside core an error is a C++ exception (rl::Error, or PythonError when a Python exception is set); every
-// function that CPython calls catches it at its edge with `guarded`.
+// What every file of core shares: owned references, errors as C++ exceptions, the mode word, the
+// hooks and the slots.
+// Invariant: inside core an error is a C++ exception (rl::Error, or PythonError when a Python
+// exception is set); every function that CPython calls catches it at its edge with `guarded`.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -44,9 +45,9 @@ constexpr bool kFreeLists = true;
 
 struct PythonError {};                                   // a Python exception is set
 [[noreturn]] void raise(PyObject* type, const char* format, ...);   // as PyErr_Format, then throws
-void translate() noexcept;                               // in a catch block: the C++ exception becomes Python's
-void note_user_line() noexcept;                          // add_note("at file.py:12 in f") to the exception that is set
-std::string user_line();                                 // "file.py:12 in f", the innermost frame outside the package
+void translate() noexcept;  // in a catch block: the C++ exception becomes Python's
+void note_user_line() noexcept;  // add_note("at file.py:12 in f") to the exception that is set
+std::string user_line();  // "file.py:12 in f", the innermost frame outside the package
 
 inline PyObject* check(PyObject* p) { if (!p) throw PythonError(); return p; }
 inline int check(int r) { if (r < 0) throw PythonError(); return r; }
@@ -82,8 +83,8 @@ template <class T> class Own {
 using Ref = Own<PyObject>;
 inline Ref checked(PyObject* p) { return Ref(check(p)); }
 
-// The last reference to a node or a view's base may free a chain of a million more: such references are dropped through
-// a queue, never by recursion.
+// The last reference to a node or a view's base may free a chain of a million more: such references
+// are dropped through a queue, never by recursion.
 void drop_later(PyObject* stolen);
 
 // A vector of plain values with room for N inside.
@@ -114,7 +115,8 @@ template <class T, int N> class Small {
   T inside_[N];
 };
 
-// ---- mode word: one a thread, a part of every plan key except for the bits that do not change plans
+// ---- mode word: one a thread, a part of every plan key except for the bits that do not change
+// plans
 
 enum Mode : uint32_t { kGrad = 1, kAutocast = 2, kRecords = 4, kDispatch = 8, kInference = 16 };
 extern __thread uint32_t mode __attribute__((tls_model("initial-exec")));
@@ -137,16 +139,19 @@ struct Hooks {
 extern Hooks hooks;
 
 enum Slot {
-  kAdd, kSub, kMul, kTrueDiv, kFloorDiv, kMod, kPow, kMatMul, kNeg, kAbs, kAnd, kOr, kXor, kInvert, kLShift, kRShift,
+  kAdd, kSub, kMul, kTrueDiv, kFloorDiv, kMod, kPow, kMatMul, kNeg, kAbs, kAnd, kOr, kXor, kInvert,
+  kLShift, kRShift,
   kEq, kNe, kLt, kLe, kGt, kGe,
-  kIAdd, kISub, kIMul, kITrueDiv, kIFloorDiv, kIMod, kIPow, kIMatMul, kIAnd, kIOr, kIXor, kILShift, kIRShift,
-  kCopy, kSlots,                         // copy_: what assignment and in-place gradients use where the tape must know
+  kIAdd, kISub, kIMul, kITrueDiv, kIFloorDiv, kIMod, kIPow, kIMatMul, kIAnd, kIOr, kIXor,
+  kILShift, kIRShift,
+  kCopy, kSlots,  // copy_: what assignment and in-place gradients use where the tape must know
 };
 extern const char* const slot_names[kSlots];
 extern Operator* slots[kSlots];
 extern PyObject* value_name;             // "__rushlight_value__", interned
 
-// Type attributes of objects that are neither tensors nor numbers: is this a Value of Python's dispatcher?
+// Type attributes of objects that are neither tensors nor numbers: is this a Value of Python's
+// dispatcher?
 bool is_value(PyObject*);
 PyObject* device_object(Device);         // borrowed, through the hook; "cpu" without one
 Device device_from(PyObject*);           // None, a string, or anything whose str() is one

@@ -1,5 +1,7 @@
-// DLPack, both ways: memory shared with other libraries through a capsule. Takes tensors or capsules.
-// Invariant: a capsule is consumed once (renamed "used_..."); the exporter's deleter runs exactly once.
+// DLPack, both ways: memory shared with other libraries through a capsule. Takes tensors or
+// capsules.
+// Invariant: a capsule is consumed once (renamed "used_..."); the exporter's deleter runs exactly
+// once.
 #include "convert.h"
 #include "dtype.h"
 
@@ -7,8 +9,13 @@ namespace core {
 namespace {
 
 // The structures of the DLPack ABI, version 1.
-struct DLDevice { int32_t type, id; };
-struct DLDataType { uint8_t code, bits; uint16_t lanes; };
+struct DLDevice {
+  int32_t type, id;
+};
+struct DLDataType {
+  uint8_t code, bits;
+  uint16_t lanes;
+};
 struct DLTensor {
   void* data;
   DLDevice device;
@@ -17,25 +24,29 @@ struct DLTensor {
   int64_t *shape, *strides;
   uint64_t byte_offset;
 };
-struct Managed {                                       // "dltensor"
+struct Managed {  // "dltensor"
   DLTensor tensor;
   void* context;
   void (*deleter)(Managed*);
 };
-struct ManagedVersioned {                              // "dltensor_versioned"
+struct ManagedVersioned {  // "dltensor_versioned"
   uint32_t major, minor;
   void* context;
   void (*deleter)(ManagedVersioned*);
   uint64_t flags;
   DLTensor tensor;
 };
-constexpr uint64_t kCopied = 2;                        // flag: the exporter made a copy
+constexpr uint64_t kCopied = 2;  // flag: the exporter made a copy
 enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBFloat = 4, kBool = 6 };
 constexpr int32_t kCPU = 1, kCUDAHost = 3;
 
 DLDataType type_of(DType d) {
   uint8_t bits = static_cast<uint8_t>(8 * rl::itemsize(d));
-  Code code = d == DType::Bool ? kBool : d == DType::UInt8 ? kUInt : d == DType::BFloat16 ? kBFloat : rl::is_floating(d) ? kFloat : kInt;
+  Code code = d == DType::Bool       ? kBool
+              : d == DType::UInt8    ? kUInt
+              : d == DType::BFloat16 ? kBFloat
+              : rl::is_floating(d)   ? kFloat
+                                     : kInt;
   return {code, bits, 1};
 }
 DType dtype_of(DLDataType t) {
@@ -43,33 +54,38 @@ DType dtype_of(DLDataType t) {
     DLDataType known = type_of(static_cast<DType>(d));
     if (known.code == t.code && known.bits == t.bits && t.lanes == 1) return static_cast<DType>(d);
   }
-  raise(PyExc_BufferError, "[from_dlpack] no dtype for code %d with %d bits and %d lanes", t.code, t.bits, t.lanes);
+  raise(PyExc_BufferError, "[from_dlpack] no dtype for code %d with %d bits and %d lanes", t.code,
+      t.bits, t.lanes);
 }
 
 // What an export holds: the storage, and the dims that the struct points to.
-template <class M> struct Export {
+template <class M>
+struct Export {
   M managed;
   Storage* storage;
   int64_t dims[2 * rl::kMaxDims];
 };
 
-template <class M> void delete_export(M* m) {
-  PyGILState_STATE state = PyGILState_Ensure();          // storages are counted under the GIL
+template <class M>
+void delete_export(M* m) {
+  PyGILState_STATE state = PyGILState_Ensure();  // storages are counted under the GIL
   Export<M>* e = static_cast<Export<M>*>(m->context);
   rl::decref(e->storage);
   delete e;
   PyGILState_Release(state);
 }
 
-template <class M> void destroy_capsule(PyObject* capsule, const char* name) {
-  if (!PyCapsule_IsValid(capsule, name)) return;         // consumed
+template <class M>
+void destroy_capsule(PyObject* capsule, const char* name) {
+  if (!PyCapsule_IsValid(capsule, name)) return;  // consumed
   M* m = static_cast<M*>(PyCapsule_GetPointer(capsule, name));
   if (m && m->deleter) m->deleter(m);
 }
 void destroy_plain(PyObject* c) { destroy_capsule<Managed>(c, "dltensor"); }
 void destroy_versioned(PyObject* c) { destroy_capsule<ManagedVersioned>(c, "dltensor_versioned"); }
 
-template <class M> Export<M>* export_tensor(Tensor* t) {
+template <class M>
+Export<M>* export_tensor(Tensor* t) {
   Export<M>* e = new Export<M>{};
   const Layout* l = t->layout;
   e->storage = t->storage;
@@ -78,13 +94,17 @@ template <class M> Export<M>* export_tensor(Tensor* t) {
     e->dims[i] = l->dims[i];
     e->dims[rl::kMaxDims + i] = l->strides()[i];
   }
-  e->managed.tensor = {data_of(t), {kCPU, 0}, l->ndim, type_of(l->dtype), e->dims, e->dims + rl::kMaxDims, 0};
+  e->managed.tensor = {
+      data_of(t), {kCPU, 0}, l->ndim, type_of(l->dtype), e->dims, e->dims + rl::kMaxDims, 0};
   e->managed.context = e;
   e->managed.deleter = delete_export<M>;
   return e;
 }
 
-struct Imported { void* managed; bool versioned; };
+struct Imported {
+  void* managed;
+  bool versioned;
+};
 void release_import(void* context) {
   Imported* i = static_cast<Imported*>(context);
   if (i->versioned) {
@@ -100,26 +120,34 @@ void release_import(void* context) {
 Own<Tensor> import_capsule(PyObject* capsule) {
   bool versioned = PyCapsule_IsValid(capsule, "dltensor_versioned");
   if (!versioned && !PyCapsule_IsValid(capsule, "dltensor"))
-    raise(PyExc_ValueError, "[from_dlpack] the capsule was consumed already, or is no DLPack capsule");
+    raise(PyExc_ValueError,
+        "[from_dlpack] the capsule was consumed already, or is no DLPack capsule");
   void* managed = PyCapsule_GetPointer(capsule, versioned ? "dltensor_versioned" : "dltensor");
-  const DLTensor& t = versioned ? static_cast<ManagedVersioned*>(managed)->tensor : static_cast<Managed*>(managed)->tensor;
+  const DLTensor& t = versioned ? static_cast<ManagedVersioned*>(managed)->tensor
+                                : static_cast<Managed*>(managed)->tensor;
   if (versioned && static_cast<ManagedVersioned*>(managed)->major > 1)
-    raise(PyExc_BufferError, "[from_dlpack] DLPack version %u is not known", static_cast<ManagedVersioned*>(managed)->major);
-  if (t.device.type != kCPU && t.device.type != kCUDAHost) raise(PyExc_BufferError, "[from_dlpack] device type %d is not the CPU", t.device.type);
-  if (t.ndim > rl::kMaxDims) raise(PyExc_BufferError, "[from_dlpack] %d dims; at most %d are supported", t.ndim, rl::kMaxDims);
+    raise(PyExc_BufferError, "[from_dlpack] DLPack version %u is not known",
+        static_cast<ManagedVersioned*>(managed)->major);
+  if (t.device.type != kCPU && t.device.type != kCUDAHost)
+    raise(PyExc_BufferError, "[from_dlpack] device type %d is not the CPU", t.device.type);
+  if (t.ndim > rl::kMaxDims)
+    raise(
+        PyExc_BufferError, "[from_dlpack] %d dims; at most %d are supported", t.ndim, rl::kMaxDims);
   DType dtype = dtype_of(t.dtype);
   int64_t strides[rl::kMaxDims], step = 1, span = 1;
   bool empty = false;
   for (int i = t.ndim - 1; i >= 0; i--) {
     strides[i] = t.strides ? t.strides[i] : step;
     step *= t.shape[i];
-    if (strides[i] < 0) raise(PyExc_BufferError, "[from_dlpack] negative strides are not supported");
+    if (strides[i] < 0)
+      raise(PyExc_BufferError, "[from_dlpack] negative strides are not supported");
     span += (t.shape[i] - 1) * strides[i];
     empty |= t.shape[i] == 0;
   }
   Layout* layout = rl::layout_intern(dtype, Device::CPU, t.ndim, t.shape, strides);
   Imported* import = new Imported{managed, versioned};
-  Storage* storage = rl::storage_external(static_cast<char*>(t.data) + t.byte_offset, empty ? 0 : span * rl::itemsize(dtype), release_import, import);
+  Storage* storage = rl::storage_external(static_cast<char*>(t.data) + t.byte_offset,
+      empty ? 0 : span * rl::itemsize(dtype), release_import, import);
   Own<Tensor> made = tensor_make(storage, layout, 0);
   check(PyCapsule_SetName(capsule, versioned ? "used_dltensor_versioned" : "used_dltensor"));
   check(PyCapsule_SetDestructor(capsule, nullptr));
@@ -131,14 +159,19 @@ Own<Tensor> import_capsule(PyObject* capsule) {
 PyObject* to_dlpack(PyObject* o, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"stream", "max_version", "dl_device", "copy", nullptr};
   PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOOO", const_cast<char**>(keywords), &stream, &version, &device, &copy)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kwargs, "|OOOO", const_cast<char**>(keywords), &stream, &version, &device, &copy))
+    return nullptr;
   return guarded([&]() -> PyObject* {
     Tensor* t = tensor_of(o);
-    if (needs_grad(t)) raise(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
+    if (needs_grad(t))
+      raise(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
     if (device != Py_None) {
       long type = -1, id = -1;
       if (!PyArg_ParseTuple(device, "ll", &type, &id)) throw PythonError();
-      if (type != kCPU) raise(PyExc_BufferError, "[__dlpack__] device type %ld was asked for; this tensor is on the CPU", type);
+      if (type != kCPU)
+        raise(PyExc_BufferError,
+            "[__dlpack__] device type %ld was asked for; this tensor is on the CPU", type);
     }
     Own<Tensor> copied;
     if (copy == Py_True) t = (copied = dense_copy(t)).get();
@@ -165,7 +198,8 @@ PyObject* from_dlpack(PyObject*, PyObject* source) {
   return guarded([&] {
     if (PyCapsule_CheckExact(source)) return import_capsule(source).release_object();
     Ref method = checked(PyObject_GetAttrString(source, "__dlpack__"));
-    Ref none = checked(PyTuple_New(0)), keywords = checked(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));
+    Ref none = checked(PyTuple_New(0)),
+        keywords = checked(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));
     PyObject* capsule = PyObject_Call(method.py(), none.py(), keywords.py());
     if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {  // exporters older than version 1
       PyErr_Clear();

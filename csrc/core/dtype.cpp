@@ -1,4 +1,5 @@
-// The dtype objects. Takes nothing; gives the module `float32` and its siblings. Invariant: one object a DType, immortal.
+// The dtype objects. Takes nothing; gives the module `float32` and its siblings. Invariant: one
+// object a DType, immortal.
 #include "dtype.h"
 
 namespace core {
@@ -9,18 +10,26 @@ DType default_dtype = DType::Float32;
 namespace {
 
 DTypeObject* objects[rl::kDTypes];
-const char* const legacy[rl::kDTypes] = {"Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double"};
+const char* const legacy[rl::kDTypes] = {
+    "Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double"};
 
 DTypeObject* self_of(PyObject* o) { return reinterpret_cast<DTypeObject*>(o); }
 
-PyObject* repr(PyObject* o) { return PyUnicode_FromFormat("rushlight.%s", dtype_name(self_of(o)->id)); }
+PyObject* repr(PyObject* o) {
+  return PyUnicode_FromFormat("rushlight.%s", dtype_name(self_of(o)->id));
+}
 PyObject* reduce(PyObject* o, PyObject*) {
   PyObject* find = PyObject_GetAttrString(module, "dtype_named");
   return find ? Py_BuildValue("N(O)", find, self_of(o)->name) : nullptr;
 }
-PyObject* get_name(PyObject* o, void*) { Py_INCREF(self_of(o)->name); return self_of(o)->name; }
+PyObject* get_name(PyObject* o, void*) {
+  Py_INCREF(self_of(o)->name);
+  return self_of(o)->name;
+}
 PyObject* get_itemsize(PyObject* o, void*) { return PyLong_FromLong(rl::itemsize(self_of(o)->id)); }
-PyObject* get_floating(PyObject* o, void*) { return PyBool_FromLong(rl::is_floating(self_of(o)->id)); }
+PyObject* get_floating(PyObject* o, void*) {
+  return PyBool_FromLong(rl::is_floating(self_of(o)->id));
+}
 PyObject* get_complex(PyObject*, void*) { Py_RETURN_FALSE; }
 PyObject* get_signed(PyObject* o, void*) { return PyBool_FromLong(self_of(o)->id > DType::UInt8); }
 PyObject* get_id(PyObject* o, void*) { return PyLong_FromLong(static_cast<long>(self_of(o)->id)); }
@@ -45,15 +54,19 @@ PyType_Slot type_slots[] = {
     {Py_tp_doc, const_cast<char*>("An element type.")},
     {0, nullptr},
 };
-PyType_Spec spec = {"rushlight.dtype", sizeof(DTypeObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, type_slots};
+PyType_Spec spec = {"rushlight.dtype", sizeof(DTypeObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, type_slots};
 
 }  // namespace
 
-PyObject* dtype_object(DType d) { return reinterpret_cast<PyObject*>(objects[static_cast<int>(d)]); }
+PyObject* dtype_object(DType d) {
+  return reinterpret_cast<PyObject*>(objects[static_cast<int>(d)]);
+}
 const char* dtype_legacy_name(DType d) { return legacy[static_cast<int>(d)]; }
 
 DType dtype_from(PyObject* o) {
-  if (!is_dtype(o)) raise(PyExc_TypeError, "expected a rushlight.dtype, got %s", Py_TYPE(o)->tp_name);
+  if (!is_dtype(o))
+    raise(PyExc_TypeError, "expected a rushlight.dtype, got %s", Py_TYPE(o)->tp_name);
   return self_of(o)->id;
 }
 

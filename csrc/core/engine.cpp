@@ -1,6 +1,8 @@
-// The backward engine. Takes root tensors with their gradients; gives gradients of leaves or of chosen inputs.
-// Invariant: a node runs once, after every node that feeds it; no recursion anywhere; the state of a run lives in tasks
-// that hang on the nodes, one list an active run, so that nested and concurrent runs do not see each other.
+// The backward engine. Takes root tensors with their gradients; gives gradients of leaves or of
+// chosen inputs.
+// Invariant: a node runs once, after every node that feeds it; no recursion anywhere; the state of
+// a run lives in tasks that hang on the nodes, one list an active run, so that nested and
+// concurrent runs do not see each other.
 #include <algorithm>
 #include <deque>
 
@@ -15,14 +17,15 @@ class Run;
 struct Task {
   Node* node;
   Run* run;
-  Task* next;                                          // of other runs on the same node
+  Task* next;  // of other runs on the same node
   int32_t deps = 0;
   bool visited = false;
-  bool runs, relevant;                                 // its derivative leads to, or it is, a gradient that is wanted
+  bool runs, relevant;  // its derivative leads to, or it is, a gradient that is wanted
   std::vector<int> captures;
   Tensor* one[1] = {nullptr};
   std::vector<Tensor*> many;
-  Task(Node* n, Run* r, bool wanted) : node(n), run(r), next(n->tasks), runs(wanted), relevant(wanted) {
+  Task(Node* n, Run* r, bool wanted)
+      : node(n), run(r), next(n->tasks), runs(wanted), relevant(wanted) {
     if (n->nouts > 1) many.resize(n->nouts, nullptr);
     n->tasks = this;
   }
@@ -31,8 +34,12 @@ struct Task {
 
 namespace {
 
-bool same_shape(const Layout* a, const Layout* b) { return a->ndim == b->ndim && !std::memcmp(a->dims, b->dims, sizeof(int64_t) * a->ndim); }
-bool unshared(Tensor* t) { return Py_REFCNT(py(t)) == 1 && t->storage->refs == 1 && Py_TYPE(py(t)) == TensorType; }
+bool same_shape(const Layout* a, const Layout* b) {
+  return a->ndim == b->ndim && !std::memcmp(a->dims, b->dims, sizeof(int64_t) * a->ndim);
+}
+bool unshared(Tensor* t) {
+  return Py_REFCNT(py(t)) == 1 && t->storage->refs == 1 && Py_TYPE(py(t)) == TensorType;
+}
 
 // slot = slot + g. In place where nobody else can see the memory.
 void accumulate(Tensor*& slot, Own<Tensor> g) {
@@ -40,15 +47,18 @@ void accumulate(Tensor*& slot, Own<Tensor> g) {
     slot = g.release();
     return;
   }
-  bool in_place = !grad_mode() && unshared(slot) && slot->layout->dense && slot->layout->dtype == g->layout->dtype;
+  bool in_place = !grad_mode() && unshared(slot) && slot->layout->dense &&
+                  slot->layout->dtype == g->layout->dtype;
   if (in_place && slots[kIAdd]) {
     operator_apply(slots[kIAdd], py(slot), g.py());
   } else if (slots[kAdd]) {
     Ref sum = operator_apply(slots[kAdd], py(slot), g.py());
-    if (!is_tensor(sum.py())) raise(PyExc_RuntimeError, "[add] did not return a Tensor in backward");
+    if (!is_tensor(sum.py()))
+      raise(PyExc_RuntimeError, "[add] did not return a Tensor in backward");
     drop_later(py(std::exchange(slot, tensor_of(sum.release()))));
   } else {
-    if (grad_mode()) raise(PyExc_NotImplementedError, "[add] no operator is registered to add gradients");
+    if (grad_mode())
+      raise(PyExc_NotImplementedError, "[add] no operator is registered to add gradients");
     Own<Tensor> sum = dense_copy(slot);
     add_into(sum.get(), g.get());
     drop_later(py(std::exchange(slot, sum.release())));
@@ -99,17 +109,22 @@ Own<Tensor> window(Tensor* base, const NodeExtra* e) {
   rl::layout_extent(e->view, &low, &high);
   rl::layout_extent(base->layout, &base_low, &base_high);
   if (e->view->numel && (e->offset + low < base_low || e->offset + high > base_high))
-    raise(PyExc_NotImplementedError, "a view reaches outside the memory of its base %s: its in-place derivative is not supported",
-          rl::shape_text(base->layout->ndim, base->layout->dims).c_str());
+    raise(PyExc_NotImplementedError,
+        "a view reaches outside the memory of its base %s: its in-place derivative is not "
+        "supported",
+        rl::shape_text(base->layout->ndim, base->layout->dims).c_str());
   rl::incref(e->view);
   return view_make(base, e->view, base->offset + e->offset);
 }
 
-using Grads = std::vector<Ref>;                        // Tensors or null
+using Grads = std::vector<Ref>;  // Tensors or null
 
 Ref tensor_or_null(PyObject* o, Node* n, size_t i) {
   if (o == Py_None) return Ref();
-  if (!is_tensor(o)) raise(PyExc_TypeError, "function %s returned a gradient of type %s at index %zu; a Tensor or None was expected", node_name(n).c_str(), Py_TYPE(o)->tp_name, i);
+  if (!is_tensor(o))
+    raise(PyExc_TypeError,
+        "function %s returned a gradient of type %s at index %zu; a Tensor or None was expected",
+        node_name(n).c_str(), Py_TYPE(o)->tp_name, i);
   return Ref::borrow(o);
 }
 
@@ -120,10 +135,19 @@ void call_operator(Node* n, Grads& grads, bool keep, Grads& result) {
   Program* program = b->program;
   int total = n->nouts + static_cast<int>(n->nsaved + n->nparams);
   if (program->ninputs != total)
-    raise(PyExc_RuntimeError, "[%s] the derivative takes %d inputs; %d gradients, %u saved tensors and %u parameters were given", n->op->text,
-          program->ninputs, n->nouts, n->nsaved, n->nparams);
+    raise(PyExc_RuntimeError,
+        "[%s] the derivative takes %d inputs; %d gradients, %u saved tensors and %u parameters "
+        "were given",
+        n->op->text, program->ninputs, n->nouts, n->nsaved, n->nparams);
   Small<PyObject*, 12> inputs;
-  struct Drop { Small<PyObject*, 12>& in; bool armed = true; ~Drop() { if (armed) for (int i = 0; i < in.size(); i++) Py_XDECREF(in[i]); } } drop{inputs};
+  struct Drop {
+    Small<PyObject*, 12>& in;
+    bool armed = true;
+    ~Drop() {
+      if (armed)
+        for (int i = 0; i < in.size(); i++) Py_XDECREF(in[i]);
+    }
+  } drop{inputs};
   for (int i = 0; i < n->nouts; i++) {
     if (grads[i]) inputs.push(grads[i].release());
     else if (b->undefined) inputs.push(Py_NewRef(Py_None));
@@ -132,16 +156,19 @@ void call_operator(Node* n, Grads& grads, bool keep, Grads& result) {
       inputs.push(tensor_zeros(n->outs[i]).release_object());
     }
   }
-  for (uint32_t i = 0; i < n->nsaved; i++) inputs.push(saved_unpack(n, n->saved[i]).release_object());
+  for (uint32_t i = 0; i < n->nsaved; i++)
+    inputs.push(saved_unpack(n, n->saved[i]).release_object());
   for (uint32_t i = 0; i < n->nparams; i++) inputs.push(Py_NewRef(n->params[i]));
-  if (!keep) node_release(n);                          // from here on the registers are the last to hold what was saved
+  if (!keep) node_release(n);  // from here on the registers are the last to hold what was saved
   drop.armed = false;
   program_run(program, inputs.data(), total, result);
   if (result.size() != n->nedges)
-    raise(PyExc_RuntimeError, "[%s] the derivative gives %zu gradients for %u operands", n->op->text, result.size(), n->nedges);
+    raise(PyExc_RuntimeError, "[%s] the derivative gives %zu gradients for %u operands",
+        n->op->text, result.size(), n->nedges);
   for (size_t i = 0; i < result.size(); i++)
     if (result[i].py() == Py_None) result[i] = Ref();
-    else if (!is_tensor(result[i].py())) raise(PyExc_TypeError, "[%s] gradient %zu is no Tensor", n->op->text, i);
+    else if (!is_tensor(result[i].py()))
+      raise(PyExc_TypeError, "[%s] gradient %zu is no Tensor", n->op->text, i);
 }
 
 void call_python(Node* n, Grads& grads, Grads& result) {
@@ -159,9 +186,16 @@ void call_python(Node* n, Grads& grads, Grads& result) {
   if (!PyTuple_Check(made.py())) made = checked(PyTuple_Pack(1, made.py()));
   size_t count = static_cast<size_t>(PyTuple_GET_SIZE(made.py()));
   for (size_t i = n->nedges; i < count; i++)
-    if (PyTuple_GET_ITEM(made.py(), i) != Py_None) raise(PyExc_RuntimeError, "function %s returned an incorrect number of gradients (expected %u, got %zu)", node_name(n).c_str(), n->nedges, count);
-  if (count < n->nedges) raise(PyExc_RuntimeError, "function %s returned an incorrect number of gradients (expected %u, got %zu)", node_name(n).c_str(), n->nedges, count);
-  for (size_t i = 0; i < n->nedges; i++) result.push_back(tensor_or_null(PyTuple_GET_ITEM(made.py(), i), n, i));
+    if (PyTuple_GET_ITEM(made.py(), i) != Py_None)
+      raise(PyExc_RuntimeError,
+          "function %s returned an incorrect number of gradients (expected %u, got %zu)",
+          node_name(n).c_str(), n->nedges, count);
+  if (count < n->nedges)
+    raise(PyExc_RuntimeError,
+        "function %s returned an incorrect number of gradients (expected %u, got %zu)",
+        node_name(n).c_str(), n->nedges, count);
+  for (size_t i = 0; i < n->nedges; i++)
+    result.push_back(tensor_or_null(PyTuple_GET_ITEM(made.py(), i), n, i));
 }
 
 // The view's gradient, put back where the view looks into its base.
@@ -171,24 +205,29 @@ void call_view_of(Node* n, Grads& grads, Grads& result) {
   Own<Tensor> view = window(base.get(), e);
   Tensor* g = tensor_of(grads[0].py());
   bool folds = false;
-  for (int d = 0; d < e->view->ndim; d++) folds |= e->view->strides()[d] == 0 && e->view->dims[d] > 1;
+  for (int d = 0; d < e->view->ndim; d++)
+    folds |= e->view->strides()[d] == 0 && e->view->dims[d] > 1;
   if (!folds) assign(view.get(), grads[0].py());
-  else if (grad_mode() && needs_grad(g)) raise(PyExc_NotImplementedError, "create_graph through an expanded view whose base was written in place is not supported");
+  else if (grad_mode() && needs_grad(g))
+    raise(PyExc_NotImplementedError,
+        "create_graph through an expanded view whose base was written in place is not supported");
   else add_into(view.get(), g);
   result.push_back(Ref::borrow(base.py()));
 }
 
-// A write through a view: outside the window the base's gradient passes, inside it the inner node decides.
+// A write through a view: outside the window the base's gradient passes, inside it the inner node
+// decides.
 void call_write_view(Node* n, Grads& grads, bool keep, Grads& result) {
   const NodeExtra* e = n->extra;
   rl::incref(e->base);
   Own<Tensor> base = copied(tensor_of(grads[0].py()), e->base);
   Own<Tensor> view = window(base.get(), e);
-  Own<Tensor> inside = copied(view.get(), rl::layout_dense(e->view->dtype, e->view->device, e->view->ndim, e->view->dims));
+  Own<Tensor> inside = copied(
+      view.get(), rl::layout_dense(e->view->dtype, e->view->device, e->view->ndim, e->view->dims));
   Grads inner(e->inner->nouts), made;
   inner[0] = Ref(inside.release_object());
   call_node(e->inner, inner, keep, made);
-  Tensor* through = nullptr;                           // the window may have been several operands
+  Tensor* through = nullptr;  // the window may have been several operands
   for (uint32_t i = 0; i < e->inner->nedges; i++) {
     bool is_window = e->inner->edges[i].node && !n->edges[i + 1].node;
     if (is_window && made[i]) accumulate(through, Own<Tensor>(tensor_of(made[i].release())));
@@ -201,8 +240,11 @@ void call_write_view(Node* n, Grads& grads, bool keep, Grads& result) {
 
 void call_node(Node* n, Grads& grads, bool keep, Grads& result) {
   if (n->released && n->had_saved)
-    raise(PyExc_RuntimeError, "Trying to backward through the graph a second time: the values saved by %s were freed by the first backward(). "
-          "Specify retain_graph=True there to keep them.", node_name(n).c_str());
+    raise(PyExc_RuntimeError,
+        "Trying to backward through the graph a second time: the values saved by %s were freed by "
+        "the first backward(). "
+        "Specify retain_graph=True there to keep them.",
+        node_name(n).c_str());
   bool any = false;
   for (Ref& g : grads) any |= static_cast<bool>(g);
   if (!any) {
@@ -226,9 +268,12 @@ void run_hooks(PyObject* dict, Tensor*& slot) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(hooks.py()); i++) {
     Ref made = checked(PyObject_CallOneArg(PyList_GET_ITEM(hooks.py(), i), py(slot)));
     if (made.py() == Py_None) continue;
-    if (!is_tensor(made.py())) raise(PyExc_TypeError, "expected Variable, but hook returned '%s'", Py_TYPE(made.py())->tp_name);
+    if (!is_tensor(made.py()))
+      raise(PyExc_TypeError, "expected Variable, but hook returned '%s'",
+          Py_TYPE(made.py())->tp_name);
     if (!same_shape(tensor_of(made.py())->layout, slot->layout))
-      raise(PyExc_RuntimeError, "hook '%R' has changed the size of the gradient", PyList_GET_ITEM(hooks.py(), i));
+      raise(PyExc_RuntimeError, "hook '%R' has changed the size of the gradient",
+          PyList_GET_ITEM(hooks.py(), i));
     drop_later(py(std::exchange(slot, tensor_of(made.release()))));
   }
 }
@@ -250,11 +295,11 @@ class Run {
   }
   Run(const Run&) = delete;
 
-  void root(Edge edge, Own<Tensor> g) {                // takes over the node
+  void root(Edge edge, Own<Tensor> g) {  // takes over the node
     roots_.push_back(edge.node);
     accumulate(task(edge.node)->grad(edge.output), std::move(g));
   }
-  void capture(Edge edge) {                            // takes over the node
+  void capture(Edge edge) {  // takes over the node
     roots_.push_back(edge.node);
     captured_edges_.push_back(edge);
   }
@@ -294,7 +339,8 @@ class Run {
     return &tasks_.back();
   }
 
-  // Depth first without recursion: counts incoming edges, and marks what leads to a captured gradient.
+  // Depth first without recursion: counts incoming edges, and marks what leads to a captured
+  // gradient.
   void discover(size_t nroots) {
     captured.resize(captured_edges_.size());
     for (size_t i = 0; i < captured_edges_.size(); i++) {
@@ -302,7 +348,10 @@ class Run {
       t->captures.push_back(static_cast<int>(i));
       t->relevant = true;
     }
-    struct Frame { Task* task; uint32_t edge; };
+    struct Frame {
+      Task* task;
+      uint32_t edge;
+    };
     std::vector<Frame> stack;
     for (size_t i = 0; i < nroots; i++) {
       Task* root = task(roots_[i]);
@@ -314,7 +363,8 @@ class Run {
         Task* from = f.task;
         if (f.edge == from->node->nedges) {
           stack.pop_back();
-          if (from->relevant && !stack.empty()) stack.back().task->runs = stack.back().task->relevant = true;
+          if (from->relevant && !stack.empty())
+            stack.back().task->runs = stack.back().task->relevant = true;
           continue;
         }
         Node* next = from->node->edges[f.edge++].node;
@@ -333,7 +383,8 @@ class Run {
 
   void execute(Task* t) {
     Node* n = t->node;
-    if (n->kind == NodeKind::Accumulate && n->variable && n->variable->extra) run_hooks(n->variable->extra->hooks, t->grad(0));
+    if (n->kind == NodeKind::Accumulate && n->variable && n->variable->extra)
+      run_hooks(n->variable->extra->hooks, t->grad(0));
     if (n->extra) before_node(t);
     for (int i : t->captures) {
       Tensor* g = t->grad(captured_edges_[i].output);
@@ -344,7 +395,8 @@ class Run {
       return;
     }
     Grads grads(n->nouts), result;
-    for (uint32_t i = 0; i < n->nouts; i++) grads[i] = Ref(reinterpret_cast<PyObject*>(std::exchange(t->grad(i), nullptr)));
+    for (uint32_t i = 0; i < n->nouts; i++)
+      grads[i] = Ref(reinterpret_cast<PyObject*>(std::exchange(t->grad(i), nullptr)));
     if (n->kind == NodeKind::Accumulate) {
       if (grads[0] && n->variable) leaf(n->variable, Own<Tensor>(tensor_of(grads[0].release())));
       return;
@@ -362,7 +414,8 @@ class Run {
     accumulate_leaf(variable, std::move(g));
     if (!variable->extra->post_hooks) return;
     Ref hooks = checked(PyDict_Values(variable->extra->post_hooks));
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(hooks.py()); i++) checked(PyObject_CallOneArg(PyList_GET_ITEM(hooks.py(), i), py(variable)));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(hooks.py()); i++)
+      checked(PyObject_CallOneArg(PyList_GET_ITEM(hooks.py(), i), py(variable)));
   }
 
   void release(Task* t) {
@@ -376,10 +429,13 @@ class Run {
       Ref hooks = checked(PyDict_Values(e->pre_hooks));
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(hooks.py()); i++) {
         Ref grads = checked(PyTuple_New(t->node->nouts));
-        for (uint32_t k = 0; k < t->node->nouts; k++) PyTuple_SET_ITEM(grads.py(), k, Py_NewRef(t->grad(k) ? py(t->grad(k)) : Py_None));
+        for (uint32_t k = 0; k < t->node->nouts; k++)
+          PyTuple_SET_ITEM(grads.py(), k, Py_NewRef(t->grad(k) ? py(t->grad(k)) : Py_None));
         Ref made = checked(PyObject_CallOneArg(PyList_GET_ITEM(hooks.py(), i), grads.py()));
         if (made.py() == Py_None) continue;
-        if (!PyTuple_Check(made.py()) || PyTuple_GET_SIZE(made.py()) != t->node->nouts) raise(PyExc_TypeError, "a prehook must return a tuple of %d gradients or None", t->node->nouts);
+        if (!PyTuple_Check(made.py()) || PyTuple_GET_SIZE(made.py()) != t->node->nouts)
+          raise(PyExc_TypeError, "a prehook must return a tuple of %d gradients or None",
+              t->node->nouts);
         for (uint32_t k = 0; k < t->node->nouts; k++) {
           Ref g = tensor_or_null(PyTuple_GET_ITEM(made.py(), k), t->node, k);
           Tensor* old = std::exchange(t->grad(k), reinterpret_cast<Tensor*>(g.release()));
@@ -412,7 +468,8 @@ class Run {
   void after_node(Node* n, std::vector<Ref>& outputs, Grads& result) {
     auto pack = [](const std::vector<Ref>& list) {
       Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(list.size())));
-      for (size_t i = 0; i < list.size(); i++) PyTuple_SET_ITEM(tuple.py(), i, Py_NewRef(list[i] ? list[i].py() : Py_None));
+      for (size_t i = 0; i < list.size(); i++)
+        PyTuple_SET_ITEM(tuple.py(), i, Py_NewRef(list[i] ? list[i].py() : Py_None));
       return tuple;
     };
     Ref given = pack(outputs), hooks = checked(PyDict_Values(n->extra->post_hooks));
@@ -421,8 +478,12 @@ class Run {
       PyObject* args[2] = {mine.py(), given.py()};
       Ref made = checked(PyObject_Vectorcall(PyList_GET_ITEM(hooks.py(), i), args, 2, nullptr));
       if (made.py() == Py_None) continue;
-      if (!PyTuple_Check(made.py()) || static_cast<size_t>(PyTuple_GET_SIZE(made.py())) != result.size()) raise(PyExc_TypeError, "a hook must return a tuple of %zu gradients or None", result.size());
-      for (size_t k = 0; k < result.size(); k++) result[k] = tensor_or_null(PyTuple_GET_ITEM(made.py(), k), n, k);
+      if (!PyTuple_Check(made.py()) ||
+          static_cast<size_t>(PyTuple_GET_SIZE(made.py())) != result.size())
+        raise(
+            PyExc_TypeError, "a hook must return a tuple of %zu gradients or None", result.size());
+      for (size_t k = 0; k < result.size(); k++)
+        result[k] = tensor_or_null(PyTuple_GET_ITEM(made.py(), k), n, k);
     }
   }
 
@@ -431,8 +492,9 @@ class Run {
       Edge edge = n->edges[i];
       if (!edge.node) continue;
       Task* next = find(edge.node);
-      if (!next) continue;                             // an edge that appeared meanwhile
-      if (next->relevant && result[i]) accumulate(next->grad(edge.output), fitted(n, i, edge, std::move(result[i])));
+      if (!next) continue;  // an edge that appeared meanwhile
+      if (next->relevant && result[i])
+        accumulate(next->grad(edge.output), fitted(n, i, edge, std::move(result[i])));
       if (--next->deps == 0 && next->relevant) push(next);
     }
   }
@@ -444,8 +506,11 @@ class Run {
     if (edge.node->variable) want = edge.node->variable->layout;
     if (!want || got == want) return t;
     if (!same_shape(got, want))
-      raise(PyExc_RuntimeError, "function %s returned an invalid gradient at index %u - got %s but expected shape compatible with %s", node_name(n).c_str(), i,
-            rl::shape_text(got->ndim, got->dims).c_str(), rl::shape_text(want->ndim, want->dims).c_str());
+      raise(PyExc_RuntimeError,
+          "function %s returned an invalid gradient at index %u - got %s but expected shape "
+          "compatible with %s",
+          node_name(n).c_str(), i, rl::shape_text(got->ndim, got->dims).c_str(),
+          rl::shape_text(want->ndim, want->dims).c_str());
     if (got->dtype == want->dtype) return t;
     return copied(t.get(), rl::layout_dense(want->dtype, want->device, want->ndim, want->dims));
   }
@@ -457,55 +522,78 @@ class Run {
   std::vector<Edge> captured_edges_;
 };
 
-Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create, PyObject* inputs, bool accumulating, bool allow_unused) {
+Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create, PyObject* inputs,
+    bool accumulating, bool allow_unused) {
   Ref list = checked(PySequence_Tuple(outputs));
   Ref given = gradients ? checked(PySequence_Tuple(gradients)) : Ref();
   Py_ssize_t n = PyTuple_GET_SIZE(list.py());
-  if (given && PyTuple_GET_SIZE(given.py()) != n) raise(PyExc_RuntimeError, "got %zd tensors and %zd gradients", n, PyTuple_GET_SIZE(given.py()));
+  if (given && PyTuple_GET_SIZE(given.py()) != n)
+    raise(PyExc_RuntimeError, "got %zd tensors and %zd gradients", n, PyTuple_GET_SIZE(given.py()));
   bool capturing = inputs && inputs != Py_None;
-  Ref wanted = capturing ? checked(is_tensor(inputs) ? PyTuple_Pack(1, inputs) : PySequence_Tuple(inputs)) : Ref();
-  if (capturing && accumulating && PyTuple_GET_SIZE(wanted.py()) == 0) raise(PyExc_RuntimeError, "'inputs' argument to backward() cannot be empty.");
+  Ref wanted = capturing
+                   ? checked(is_tensor(inputs) ? PyTuple_Pack(1, inputs) : PySequence_Tuple(inputs))
+                   : Ref();
+  if (capturing && accumulating && PyTuple_GET_SIZE(wanted.py()) == 0)
+    raise(PyExc_RuntimeError, "'inputs' argument to backward() cannot be empty.");
   ModeScope scope(create ? mode | kGrad : mode & ~kGrad);
   Run run(keep, capturing);
   for (Py_ssize_t i = 0; i < n; i++) {
     PyObject* o = PyTuple_GET_ITEM(list.py(), i);
-    if (!is_tensor(o)) raise(PyExc_TypeError, "element %zd of tensors is a %s, not a Tensor", i, Py_TYPE(o)->tp_name);
+    if (!is_tensor(o))
+      raise(
+          PyExc_TypeError, "element %zd of tensors is a %s, not a Tensor", i, Py_TYPE(o)->tp_name);
     Tensor* t = tensor_of(o);
-    if (!needs_grad(t)) raise(PyExc_RuntimeError, "element %zd of tensors does not require grad and does not have a grad_fn", i);
+    if (!needs_grad(t))
+      raise(PyExc_RuntimeError,
+          "element %zd of tensors does not require grad and does not have a grad_fn", i);
     PyObject* g = given ? PyTuple_GET_ITEM(given.py(), i) : Py_None;
     Own<Tensor> start;
     if (g == Py_None) {
-      if (t->layout->numel != 1) raise(PyExc_RuntimeError, "grad can be implicitly created only for scalar outputs");
+      if (t->layout->numel != 1)
+        raise(PyExc_RuntimeError, "grad can be implicitly created only for scalar outputs");
       start = tensor_dense(t->layout->dtype, t->layout->ndim, t->layout->dims);
       fill_one(start.get());
     } else {
-      if (!is_tensor(g)) raise(PyExc_TypeError, "gradients can be either Tensors or None, but got %s", Py_TYPE(g)->tp_name);
+      if (!is_tensor(g))
+        raise(PyExc_TypeError, "gradients can be either Tensors or None, but got %s",
+            Py_TYPE(g)->tp_name);
       start = Own<Tensor>::borrow(tensor_of(g));
       if (!same_shape(start->layout, t->layout))
-        raise(PyExc_RuntimeError, "Mismatch in shape: grad_output[%zd] has a shape of %s and output[%zd] has a shape of %s.", i,
-              rl::shape_text(start->layout->ndim, start->layout->dims).c_str(), i, rl::shape_text(t->layout->ndim, t->layout->dims).c_str());
+        raise(PyExc_RuntimeError,
+            "Mismatch in shape: grad_output[%zd] has a shape of %s and output[%zd] has a shape of "
+            "%s.",
+            i, rl::shape_text(start->layout->ndim, start->layout->dims).c_str(), i,
+            rl::shape_text(t->layout->ndim, t->layout->dims).c_str());
       if (start->layout->dtype != t->layout->dtype)
-        start = copied(start.get(), rl::layout_dense(t->layout->dtype, t->layout->device, t->layout->ndim, t->layout->dims));
+        start = copied(start.get(), rl::layout_dense(t->layout->dtype, t->layout->device,
+                                        t->layout->ndim, t->layout->dims));
     }
     run.root(gradient_edge(t), std::move(start));
   }
   Py_ssize_t m = capturing ? PyTuple_GET_SIZE(wanted.py()) : 0;
   for (Py_ssize_t i = 0; i < m; i++) {
     PyObject* o = PyTuple_GET_ITEM(wanted.py(), i);
-    if (!is_tensor(o) || !needs_grad(tensor_of(o))) raise(PyExc_RuntimeError, "One of the differentiated Tensors does not require grad");
+    if (!is_tensor(o) || !needs_grad(tensor_of(o)))
+      raise(PyExc_RuntimeError, "One of the differentiated Tensors does not require grad");
     run.capture(gradient_edge(tensor_of(o)));
   }
   run.go(static_cast<size_t>(n));
   if (accumulating) {
     for (Py_ssize_t i = 0; i < m; i++)
-      if (run.captured[i]) accumulate_leaf(tensor_of(PyTuple_GET_ITEM(wanted.py(), i)), Own<Tensor>(tensor_of(run.captured[i].release())));
+      if (run.captured[i])
+        accumulate_leaf(tensor_of(PyTuple_GET_ITEM(wanted.py(), i)),
+            Own<Tensor>(tensor_of(run.captured[i].release())));
     return Ref::borrow(Py_None);
   }
   Ref result = checked(PyTuple_New(m));
   for (Py_ssize_t i = 0; i < m; i++) {
     if (!run.captured[i] && !allow_unused)
-      raise(PyExc_RuntimeError, "The differentiated Tensor at index %zd appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.", i);
-    PyTuple_SET_ITEM(result.py(), i, run.captured[i] ? run.captured[i].release() : Py_NewRef(Py_None));
+      raise(PyExc_RuntimeError,
+          "The differentiated Tensor at index %zd appears to not have been used in the graph. Set "
+          "allow_unused=True if this is the desired behavior.",
+          i);
+    PyTuple_SET_ITEM(
+        result.py(), i, run.captured[i] ? run.captured[i].release() : Py_NewRef(Py_None));
   }
   return result;
 }

@@ -1,5 +1,6 @@
 // Execution of plans. Takes a Plan and its Call; gives the outputs.
-// Invariant: while a kernel runs without the GIL, the plan and every storage it touches are held by counts of its own.
+// Invariant: while a kernel runs without the GIL, the plan and every storage it touches are held by
+// counts of its own.
 #include "convert.h"
 #include "dtype.h"
 #include "plan.h"
@@ -11,13 +12,12 @@ namespace {
 constexpr int kBuffers = 12;
 
 // Large kernels: other threads may run meanwhile, and may drop or reassign the operands.
-int64_t run_released(const rl::LoopPlan* loop, void* const* pointers, const Number* numbers, Storage* const* storages, int n) {
+int64_t run_released(const rl::LoopPlan* loop, void* const* pointers, const Number* numbers,
+    Storage* const* storages, int n) {
   for (int i = 0; i < n; i++) rl::incref(storages[i]);
   int64_t code;
-  Py_BEGIN_ALLOW_THREADS
-  code = rl::loop_run(loop, pointers, numbers);
-  Py_END_ALLOW_THREADS
-  for (int i = 0; i < n; i++) rl::decref(storages[i]);
+  Py_BEGIN_ALLOW_THREADS code = rl::loop_run(loop, pointers, numbers);
+  Py_END_ALLOW_THREADS for (int i = 0; i < n; i++) rl::decref(storages[i]);
   return code;
 }
 
@@ -27,14 +27,15 @@ int64_t run_released(const rl::LoopPlan* loop, void* const* pointers, const Numb
   raise(PyExc_IndexError, "[%s] index %lld is out of range", op, static_cast<long long>(value));
 }
 
-void run_loop(const char* op, const rl::LoopPlan* loop, Tensor* const* tensors, int ninputs, Tensor* const* outs, int nouts,
-              const Number* numbers) {
+void run_loop(const char* op, const rl::LoopPlan* loop, Tensor* const* tensors, int ninputs,
+    Tensor* const* outs, int nouts, const Number* numbers) {
   void* pointers[kBuffers];
   for (int i = 0; i < ninputs; i++) pointers[i] = data_of(tensors[i]);
   for (int i = 0; i < nouts; i++) pointers[ninputs + i] = data_of(outs[i]);
   if (loop->zero_out)
     for (int i = 0; i < nouts; i++)
-      std::memset(pointers[ninputs + i], 0, outs[i]->layout->numel * rl::itemsize(outs[i]->layout->dtype));
+      std::memset(
+          pointers[ninputs + i], 0, outs[i]->layout->numel * rl::itemsize(outs[i]->layout->dtype));
   int64_t code;
   if (!loop->release) {
     code = rl::loop_run(loop, pointers, numbers);
@@ -53,8 +54,8 @@ Ref result_of(Own<Tensor>* outs, int n) {
   return tuple;
 }
 
-Ref run_leaf(const char* op, const rl::Recipe& recipe, const rl::LoopPlan* loop, Layout* const* layouts, Tensor* const* tensors,
-             const Number* numbers) {
+Ref run_leaf(const char* op, const rl::Recipe& recipe, const rl::LoopPlan* loop,
+    Layout* const* layouts, Tensor* const* tensors, const Number* numbers) {
   int nouts = recipe.noutputs;
   if (nouts == 1) {
     rl::incref(layouts[0]);
@@ -78,7 +79,8 @@ Ref run_leaf(const char* op, const rl::Recipe& recipe, const rl::LoopPlan* loop,
 struct Numbers {
   Number values[kNumbers];
   Numbers(const RecipeObject* r, PyObject* const* bound) {
-    for (int i = 0; i < r->nnumbers; i++) values[i] = number_from(bound[r->numbers[i].param], r->numbers[i].how);
+    for (int i = 0; i < r->nnumbers; i++)
+      values[i] = number_from(bound[r->numbers[i].param], r->numbers[i].how);
   }
 };
 
@@ -93,24 +95,37 @@ struct OwnLoop {
   }
 };
 
-// The full shape comes at run time: the plan keeps the latest loops, so that a repeated shape costs nothing.
+// The full shape comes at run time: the plan keeps the latest loops, so that a repeated shape costs
+// nothing.
 Ref run_sized(Plan* p, Call& call) {
   const RecipeObject* r = p->recipe;
-  if (r->sizes < 0 || r->sizes >= call.op->nparams) fail(ErrorKind::Runtime, "[%s] a sized recipe names the parameter that gives the sizes", call.op->text);
+  if (r->sizes < 0 || r->sizes >= call.op->nparams)
+    fail(ErrorKind::Runtime, "[%s] a sized recipe names the parameter that gives the sizes",
+        call.op->text);
   Small<int64_t, 8> sizes;
   read_ints(call.op->text, call.values[r->sizes], sizes);
-  if (r->recipe.ninputs != call.tensors.size()) fail(ErrorKind::Runtime, "[%s] the recipe takes %d tensors, the call has %d", call.op->text, r->recipe.ninputs, call.tensors.size());
+  if (r->recipe.ninputs != call.tensors.size())
+    fail(ErrorKind::Runtime, "[%s] the recipe takes %d tensors, the call has %d", call.op->text,
+        r->recipe.ninputs, call.tensors.size());
   Numbers numbers(r, call.values);
   size_t n = static_cast<size_t>(sizes.size());
-  if (p->loop && p->sizes.size() == n && !std::memcmp(p->sizes.data(), sizes.data(), n * sizeof(int64_t))) {
-    struct Busy { int& n; explicit Busy(int& b) : n(b) { n++; } ~Busy() { n--; } } busy(p->busy);
-    return run_leaf(call.op->text, r->recipe, p->loop, p->outs, call.tensors.data(), numbers.values);
+  if (p->loop && p->sizes.size() == n &&
+      !std::memcmp(p->sizes.data(), sizes.data(), n * sizeof(int64_t))) {
+    struct Busy {
+      int& n;
+      explicit Busy(int& b) : n(b) { n++; }
+      ~Busy() { n--; }
+    } busy(p->busy);
+    return run_leaf(
+        call.op->text, r->recipe, p->loop, p->outs, call.tensors.data(), numbers.values);
   }
   Layout* inputs[8];
   for (int i = 0; i < r->recipe.ninputs; i++) inputs[i] = call.tensors[i]->layout;
   OwnLoop own;
-  own.loop = rl::loop_plan(call.op->text, r->recipe, inputs, nullptr, sizes.data(), sizes.size(), own.outs);
-  Ref result = run_leaf(call.op->text, r->recipe, own.loop, own.outs, call.tensors.data(), numbers.values);
+  own.loop = rl::loop_plan(
+      call.op->text, r->recipe, inputs, nullptr, sizes.data(), sizes.size(), own.outs);
+  Ref result =
+      run_leaf(call.op->text, r->recipe, own.loop, own.outs, call.tensors.data(), numbers.values);
   if (!p->busy) {
     std::swap(p->loop, own.loop);
     std::swap(p->outs, own.outs);
@@ -154,9 +169,7 @@ Ref run_gemm(Plan* p, Call& call) {
   } catch (const rl::Error& e) {
     failed = e.what();
     kind = e.kind;
-  } catch (const std::exception& e) {
-    failed = e.what();
-  }
+  } catch (const std::exception& e) { failed = e.what(); }
   PyEval_RestoreThread(state);
   for (Storage* s : held)
     if (s) rl::decref(s);
@@ -167,7 +180,9 @@ Ref run_gemm(Plan* p, Call& call) {
 Ref run_program(Plan* p, Call& call) {
   Program* program = p->program;
   int n = call.op->nparams;
-  if (program->ninputs != n) fail(ErrorKind::Runtime, "[%s] the program takes %d inputs, the operator has %d parameters", call.op->text, program->ninputs, n);
+  if (program->ninputs != n)
+    fail(ErrorKind::Runtime, "[%s] the program takes %d inputs, the operator has %d parameters",
+        call.op->text, program->ninputs, n);
   PyObject* inputs[kMaxParams];
   for (int i = 0; i < n; i++) inputs[i] = Py_NewRef(call.values[i]);
   ModeScope scope(program->transparent ? mode : mode & ~kGrad);
@@ -188,7 +203,8 @@ Number number_from(PyObject* o, char how) {
   }
   if (PyFloat_Check(o)) {
     double v = PyFloat_AS_DOUBLE(o);
-    n.i = v >= -9.2233720368547758e18 && v < 9.2233720368547758e18 ? static_cast<int64_t>(v) : INT64_MIN;
+    n.i = v >= -9.2233720368547758e18 && v < 9.2233720368547758e18 ? static_cast<int64_t>(v)
+                                                                   : INT64_MIN;
     return n;
   }
   n.i = PyLong_AsLongLong(o);
@@ -200,7 +216,9 @@ Ref plan_execute(Plan* p, Call& call) {
   switch (p->kind) {
     case PlanKind::Leaf: {
       Numbers numbers(p->recipe, call.values);
-      if (p->copies.empty()) return run_leaf(call.op->text, p->recipe->recipe, p->loop, p->outs, call.tensors.data(), numbers.values);
+      if (p->copies.empty())
+        return run_leaf(call.op->text, p->recipe->recipe, p->loop, p->outs, call.tensors.data(),
+            numbers.values);
       Own<Tensor> copies[8];
       Tensor* operands[8];
       for (int i = 0; i < call.tensors.size(); i++) {
@@ -222,10 +240,12 @@ Ref plan_execute(Plan* p, Call& call) {
 
 void plan_write(Plan* p, Call& call, Tensor* const* outs, int nouts) {
   Numbers numbers(p->recipe, call.values);
-  run_loop(call.op->text, p->loop, call.tensors.data(), call.tensors.size(), outs, nouts, numbers.values);
+  run_loop(call.op->text, p->loop, call.tensors.data(), call.tensors.size(), outs, nouts,
+      numbers.values);
 }
 
-// A recipe called by itself: its tensors, then its numbers, then the sizes where its rule wants them.
+// A recipe called by itself: its tensors, then its numbers, then the sizes where its rule wants
+// them.
 PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names) {
   return guarded([&]() -> PyObject* {
     RecipeObject* r = reinterpret_cast<RecipeObject*>(self);
@@ -234,16 +254,20 @@ PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf
     int n = static_cast<int>(PyVectorcall_NARGS(nargsf)), ntensors = recipe.ninputs;
     bool sized = recipe.rule == rl::Rule::Sized || recipe.rule == rl::Rule::IntoTable;
     if (names || n != ntensors + r->nnumbers + sized)
-      raise(PyExc_TypeError, "[%s] takes %d tensors, %d numbers%s", name, ntensors, r->nnumbers, sized ? " and sizes" : "");
+      raise(PyExc_TypeError, "[%s] takes %d tensors, %d numbers%s", name, ntensors, r->nnumbers,
+          sized ? " and sizes" : "");
     Tensor* tensors[8];
     Layout* inputs[8];
     for (int i = 0; i < ntensors; i++) {
-      if (!is_tensor(args[i])) raise(PyExc_TypeError, "[%s] operand %d must be a Tensor, not %s", name, i, Py_TYPE(args[i])->tp_name);
+      if (!is_tensor(args[i]))
+        raise(PyExc_TypeError, "[%s] operand %d must be a Tensor, not %s", name, i,
+            Py_TYPE(args[i])->tp_name);
       tensors[i] = tensor_of(args[i]);
       inputs[i] = tensors[i]->layout;
     }
     Number numbers[kNumbers];
-    for (int i = 0; i < r->nnumbers; i++) numbers[i] = number_from(args[ntensors + i], r->numbers[i].how);
+    for (int i = 0; i < r->nnumbers; i++)
+      numbers[i] = number_from(args[ntensors + i], r->numbers[i].how);
     if (sized) {
       Small<int64_t, 8> sizes;
       read_ints(name, args[n - 1], sizes);
@@ -256,7 +280,8 @@ PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf
     for (int m = 0; m < r->memo_count; m++) {
       RecipeObject::Memo& memo = r->memo[m];
       if (!std::memcmp(memo.in, inputs, sizeof(Layout*) * ntensors)) {
-        if (!memo.loop->release) return run_leaf(name, recipe, memo.loop, memo.outs, tensors, numbers).release();
+        if (!memo.loop->release)
+          return run_leaf(name, recipe, memo.loop, memo.outs, tensors, numbers).release();
         // Another thread may replace the entry meanwhile: run on a copy.
         OwnLoop own;
         size_t bytes = sizeof(rl::LoopPlan) + sizeof(int64_t) * memo.loop->count;

@@ -1,4 +1,5 @@
-// Indexing: integers, slices, None and Ellipsis as native views; everything else goes to the Python hook `index`.
+// Indexing: integers, slices, None and Ellipsis as native views; everything else goes to the Python
+// hook `index`.
 // Invariant: without a gradient to record a whole index makes one tensor and no intermediate ones.
 #include "convert.h"
 #include "dtype.h"
@@ -27,11 +28,15 @@ bool slice_is_foreign(PyObject* o) {
   return false;
 }
 
-// One native view after another: natively folded, or operator calls where the tape, records or Python must see each.
+// One native view after another: natively folded, or operator calls where the tape, records or
+// Python must see each.
 class Steps {
  public:
-  explicit Steps(Tensor* t) : t_(t), layout_(t->layout), offset_(t->offset),
-      by_operator_((mode & (kRecords | kDispatch)) || (grad_mode() && needs_grad(t))) {
+  explicit Steps(Tensor* t)
+      : t_(t),
+        layout_(t->layout),
+        offset_(t->offset),
+        by_operator_((mode & (kRecords | kDispatch)) || (grad_mode() && needs_grad(t))) {
     rl::incref(layout_);
     if (by_operator_) current_ = Ref::borrow(py(t));
   }
@@ -45,13 +50,15 @@ class Steps {
 
   void slice(int dim, PyObject* o) {
     PySliceObject* s = reinterpret_cast<PySliceObject*>(o);
-    if (s->step != Py_None && clamped(s->step) < 1) raise(PyExc_ValueError, "step must be greater than zero");
+    if (s->step != Py_None && clamped(s->step) < 1)
+      raise(PyExc_ValueError, "step must be greater than zero");
     if (by_operator_)
-      return step(ViewKind::Slice, {number(dim), Ref::borrow(s->start), Ref::borrow(s->stop), s->step == Py_None ? number(1) : Ref::borrow(s->step)});
+      return step(ViewKind::Slice, {number(dim), Ref::borrow(s->start), Ref::borrow(s->stop),
+                                       s->step == Py_None ? number(1) : Ref::borrow(s->step)});
     if (s->start == Py_None && s->stop == Py_None && s->step == Py_None) return;
     bool start = s->start != Py_None, end = s->stop != Py_None;
-    replace(rl::view_slice("slice", layout_, dim, start, start ? clamped(s->start) : 0, end, end ? clamped(s->stop) : 0,
-                           s->step == Py_None ? 1 : clamped(s->step), &offset_));
+    replace(rl::view_slice("slice", layout_, dim, start, start ? clamped(s->start) : 0, end,
+        end ? clamped(s->stop) : 0, s->step == Py_None ? 1 : clamped(s->step), &offset_));
   }
 
   void new_axis(int dim) {
@@ -71,9 +78,12 @@ class Steps {
  private:
   static Ref number(int n) { return checked(PyLong_FromLong(n)); }
 
-  static int64_t clamped(PyObject* o) {                        // slice bounds may exceed 64 bits
+  static int64_t clamped(PyObject* o) {  // slice bounds may exceed 64 bits
     Py_ssize_t v;
-    if (!PyIndex_Check(o)) raise(PyExc_TypeError, "slice indices must be integers or None or have an __index__ method, not %s", Py_TYPE(o)->tp_name);
+    if (!PyIndex_Check(o))
+      raise(PyExc_TypeError,
+          "slice indices must be integers or None or have an __index__ method, not %s",
+          Py_TYPE(o)->tp_name);
     v = PyNumber_AsSsize_t(o, nullptr);
     if (v == -1 && PyErr_Occurred()) throw PythonError();
     return v;
@@ -83,7 +93,9 @@ class Steps {
 
   void step(ViewKind kind, std::vector<Ref> rest) {
     Operator* op = view_operators[static_cast<int>(kind)];
-    if (!op) raise(PyExc_NotImplementedError, "[index] no operator with the view rule %d is registered", static_cast<int>(kind));
+    if (!op)
+      raise(PyExc_NotImplementedError, "[index] no operator with the view rule %d is registered",
+          static_cast<int>(kind));
     PyObject* values[6] = {current_.py()};
     int n = 1;
     for (Ref& r : rest) values[n++] = r.py();
@@ -104,7 +116,9 @@ Ref native(Tensor* t, PyObject* index) {
     Steps steps(t);
     switch (item_of(index)) {
       case Item::Integer:
-        if (ndim == 0) raise(PyExc_IndexError, "invalid index of a 0-dim tensor. Use tensor.item() to get its number");
+        if (ndim == 0)
+          raise(PyExc_IndexError,
+              "invalid index of a 0-dim tensor. Use tensor.item() to get its number");
         steps.select(0, index);
         break;
       case Item::Slice:
@@ -155,7 +169,10 @@ PyObject* tensor_getitem(PyObject* o, PyObject* index) {
   PyObject* result = guarded([&] {
     Ref view = native(tensor_of(o), index);
     if (view) return view.release();
-    if (!hooks.index) raise(PyExc_TypeError, "[index] an index of %s is not native, and no index hook is registered", Py_TYPE(index)->tp_name);
+    if (!hooks.index)
+      raise(PyExc_TypeError,
+          "[index] an index of %s is not native, and no index hook is registered",
+          Py_TYPE(index)->tp_name);
     PyObject* args[2] = {o, index};
     return check(PyObject_Vectorcall(hooks.index, args, 2, nullptr));
   });
@@ -167,11 +184,14 @@ int tensor_setitem(PyObject* o, PyObject* index, PyObject* value) {
   int result = guarded_int([&] {
     if (!value) raise(PyExc_TypeError, "Tensor does not support deleting items");
     Ref view = native(tensor_of(o), index);
-    if (view && is_tensor(view.py()) && (is_tensor(value) || PyFloat_Check(value) || PyLong_Check(value)) && !(mode & kDispatch)) {
+    if (view && is_tensor(view.py()) &&
+        (is_tensor(value) || PyFloat_Check(value) || PyLong_Check(value)) && !(mode & kDispatch)) {
       assign(tensor_of(view.py()), value);
       return 0;
     }
-    if (!hooks.index) raise(PyExc_TypeError, "[index] this assignment is not native, and no index hook is registered");
+    if (!hooks.index)
+      raise(PyExc_TypeError,
+          "[index] this assignment is not native, and no index hook is registered");
     PyObject* args[3] = {o, index, value};
     checked(PyObject_Vectorcall(hooks.index, args, 3, nullptr));
     return 0;

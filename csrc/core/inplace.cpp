@@ -1,6 +1,8 @@
-// Writing to given tensors: in-place twins, out=, assignment. Takes an encoded call and its outputs.
-// Invariant: every check comes before the first write; exact aliasing is allowed where each element is read before it
-// is written (broadcast loops), any other overlap goes through a temporary; every write bumps the version.
+// Writing to given tensors: in-place twins, out=, assignment. Takes an encoded call and its
+// outputs.
+// Invariant: every check comes before the first write; exact aliasing is allowed where each element
+// is read before it is written (broadcast loops), any other overlap goes through a temporary; every
+// write bumps the version.
 #include "dtype.h"
 #include "operator.h"
 #include "plan.h"
@@ -19,7 +21,8 @@ bool overlaps(const Tensor* a, const Tensor* b) {
   int64_t la, ha, lb, hb, sa = rl::itemsize(a->layout->dtype), sb = rl::itemsize(b->layout->dtype);
   rl::layout_extent(a->layout, &la, &ha);
   rl::layout_extent(b->layout, &lb, &hb);
-  return (a->offset + la) * sa < (b->offset + hb) * sb && (b->offset + lb) * sb < (a->offset + ha) * sa;
+  return (a->offset + la) * sa < (b->offset + hb) * sb &&
+         (b->offset + lb) * sb < (a->offset + ha) * sa;
 }
 bool aliases(const Tensor* a, const Tensor* b) {
   return a->storage == b->storage && a->layout == b->layout && a->offset == b->offset;
@@ -39,14 +42,16 @@ bool writes_directly(const Plan* p, const Call& call, Tensor* const* outs, int n
 
 void check_result(const char* op, const Layout* result, const Layout* out, bool inplace) {
   if (!can_cast(result->dtype, out->dtype))
-    raise(PyExc_RuntimeError, "[%s] result type %s can't be cast to the desired output type %s", op, dtype_legacy_name(result->dtype),
-          dtype_legacy_name(out->dtype));
+    raise(PyExc_RuntimeError, "[%s] result type %s can't be cast to the desired output type %s", op,
+        dtype_legacy_name(result->dtype), dtype_legacy_name(out->dtype));
   if (inplace && !same_shape(result, out))
     raise(PyExc_RuntimeError, "[%s] output with shape %s doesn't match the broadcast shape %s", op,
-          rl::shape_text(out->ndim, out->dims).c_str(), rl::shape_text(result->ndim, result->dims).c_str());
+        rl::shape_text(out->ndim, out->dims).c_str(),
+        rl::shape_text(result->ndim, result->dims).c_str());
   if (!inplace && !same_shape(result, out) && out->numel)
-    raise(PyExc_RuntimeError, "[%s] out has shape %s, the result %s; only an empty out is resized", op,
-          rl::shape_text(out->ndim, out->dims).c_str(), rl::shape_text(result->ndim, result->dims).c_str());
+    raise(PyExc_RuntimeError, "[%s] out has shape %s, the result %s; only an empty out is resized",
+        op, rl::shape_text(out->ndim, out->dims).c_str(),
+        rl::shape_text(result->ndim, result->dims).c_str());
 }
 
 // An empty out takes the result's memory.
@@ -65,7 +70,8 @@ void write_by_temporary(const Plan* p, Call& call, Tensor* const* outs, int nout
   const char* op = call.op->text;
   Plan* f = p->functional;
   if (f->kind == PlanKind::Leaf || f->kind == PlanKind::Gemm)
-    for (int i = 0; i < nouts && i < f->nouts; i++) check_result(op, f->outs[i], outs[i]->layout, inplace);
+    for (int i = 0; i < nouts && i < f->nouts; i++)
+      check_result(op, f->outs[i], outs[i]->layout, inplace);
   Ref result;
   {
     PlanHold hold(f);
@@ -73,11 +79,14 @@ void write_by_temporary(const Plan* p, Call& call, Tensor* const* outs, int nout
     result = plan_execute(f, call);
   }
   bool tuple = PyTuple_Check(result.py());
-  if ((tuple ? PyTuple_GET_SIZE(result.py()) : 1) != nouts) raise(PyExc_RuntimeError, "[%s] the result does not have %d tensors", op, nouts);
+  if ((tuple ? PyTuple_GET_SIZE(result.py()) : 1) != nouts)
+    raise(PyExc_RuntimeError, "[%s] the result does not have %d tensors", op, nouts);
   Tensor* made[4];
   for (int i = 0; i < nouts; i++) {
     PyObject* o = tuple ? PyTuple_GET_ITEM(result.py(), i) : result.py();
-    if (!is_tensor(o)) raise(PyExc_RuntimeError, "[%s] the result is a %s, which cannot be written to a tensor", op, Py_TYPE(o)->tp_name);
+    if (!is_tensor(o))
+      raise(PyExc_RuntimeError, "[%s] the result is a %s, which cannot be written to a tensor", op,
+          Py_TYPE(o)->tp_name);
     made[i] = tensor_of(o);
     check_result(op, made[i]->layout, outs[i]->layout, inplace);
   }
@@ -97,9 +106,13 @@ int collect_outs(const Call& call, PyObject* out, Tensor** outs) {
     n = PySequence_Fast_GET_SIZE(out);
     items = PySequence_Fast_ITEMS(out);
   }
-  if (n != call.op->outputs || n > 4) raise(PyExc_TypeError, "%s(): out must be %d Tensor%s, got %zd", op, call.op->outputs, call.op->outputs == 1 ? "" : "s", n);
+  if (n != call.op->outputs || n > 4)
+    raise(PyExc_TypeError, "%s(): out must be %d Tensor%s, got %zd", op, call.op->outputs,
+        call.op->outputs == 1 ? "" : "s", n);
   for (Py_ssize_t i = 0; i < n; i++) {
-    if (!is_tensor(items[i])) raise(PyExc_TypeError, "%s(): argument 'out' must be Tensor, not %s", op, Py_TYPE(items[i])->tp_name);
+    if (!is_tensor(items[i]))
+      raise(PyExc_TypeError, "%s(): argument 'out' must be Tensor, not %s", op,
+          Py_TYPE(items[i])->tp_name);
     outs[i] = tensor_of(items[i]);
   }
   return static_cast<int>(n);
@@ -112,16 +125,24 @@ void check_writable(Tensor* t) {
   if (!l->dense && !l->contiguous)
     for (int d = 0; d < l->ndim; d++)
       if (l->strides()[d] == 0 && l->dims[d] > 1)
-        raise(PyExc_RuntimeError, "unsupported operation: more than one element of the written-to tensor %s refers to a single memory "
-              "location. Please clone() the tensor before performing the operation.", rl::shape_text(l->ndim, l->dims).c_str());
+        raise(PyExc_RuntimeError,
+            "unsupported operation: more than one element of the written-to tensor %s refers to a "
+            "single memory "
+            "location. Please clone() the tensor before performing the operation.",
+            rl::shape_text(l->ndim, l->dims).c_str());
   if (!grad_mode()) return;
   if (t->requires_grad && !t->grad_fn)
-    raise(PyExc_RuntimeError, "a leaf Variable that requires grad is being used in an in-place operation.");
+    raise(PyExc_RuntimeError,
+        "a leaf Variable that requires grad is being used in an in-place operation.");
   if (t->base && t->base->requires_grad) {
-    if (!t->base->grad_fn) raise(PyExc_RuntimeError, "a view of a leaf Variable that requires grad is being used in an in-place operation.");
+    if (!t->base->grad_fn)
+      raise(PyExc_RuntimeError,
+          "a view of a leaf Variable that requires grad is being used in an in-place operation.");
     if (t->no_grad_view)
-      raise(PyExc_RuntimeError, "a view was created in no_grad mode and is being modified inplace with grad mode enabled: its base would not know. "
-            "Make the view and the write in the same mode.");
+      raise(PyExc_RuntimeError,
+          "a view was created in no_grad mode and is being modified inplace with grad mode "
+          "enabled: its base would not know. "
+          "Make the view and the write in the same mode.");
   }
 }
 
@@ -130,19 +151,26 @@ Ref write_call(Call& call, PyObject* out, bool inplace) {
   Tensor* outs[4];
   int nouts = 1;
   if (inplace) {
-    if (!is_tensor(call.values[0])) raise(PyExc_TypeError, "%s_(): argument 'self' (position 1) must be Tensor, not %s", op, Py_TYPE(call.values[0])->tp_name);
+    if (!is_tensor(call.values[0]))
+      raise(PyExc_TypeError, "%s_(): argument 'self' (position 1) must be Tensor, not %s", op,
+          Py_TYPE(call.values[0])->tp_name);
     outs[0] = tensor_of(call.values[0]);
   } else {
     nouts = collect_outs(call, out, outs);
     bool needs = call.needs.size() > 0;
     for (int i = 0; i < nouts; i++) needs |= grad_mode() && needs_grad(outs[i]);
     if (needs)
-      raise(PyExc_RuntimeError, "%s(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.", op);
+      raise(PyExc_RuntimeError,
+          "%s(): functions with out=... arguments don't support automatic differentiation, but one "
+          "of the arguments requires grad.",
+          op);
   }
   for (int i = 0; i < nouts; i++) check_writable(outs[i]);
   if (inplace && call.needs.size() && outs[0]->no_grad_view)
-    raise(PyExc_RuntimeError, "a view was created in no_grad mode and is being modified inplace with grad mode enabled: its base would not know. "
-          "Make the view and the write in the same mode.");
+    raise(PyExc_RuntimeError,
+        "a view was created in no_grad mode and is being modified inplace with grad mode enabled: "
+        "its base would not know. "
+        "Make the view and the write in the same mode.");
   bool hit;
   PlanHold hold(plan_find_write(call, outs, nouts, &hit));
   Plan* plan = hold.plan;
@@ -175,10 +203,12 @@ void assign(Tensor* dst, PyObject* value) {
   } else {
     Tensor* src = tensor_of(value);
     if (!broadcasts_to(src->layout, dst->layout))
-      raise(PyExc_RuntimeError, "[copy_] a value of shape %s does not broadcast to %s", rl::shape_text(src->layout->ndim, src->layout->dims).c_str(),
-            rl::shape_text(dst->layout->ndim, dst->layout->dims).c_str());
+      raise(PyExc_RuntimeError, "[copy_] a value of shape %s does not broadcast to %s",
+          rl::shape_text(src->layout->ndim, src->layout->dims).c_str(),
+          rl::shape_text(dst->layout->ndim, dst->layout->dims).c_str());
     Own<Tensor> apart;
-    if (overlaps(dst, src) && !aliases(dst, src)) src = (apart = contiguous_copy(src, src->layout->dtype)).get();
+    if (overlaps(dst, src) && !aliases(dst, src))
+      src = (apart = contiguous_copy(src, src->layout->dtype)).get();
     copy_into(dst, src);
   }
   bump_version(dst);

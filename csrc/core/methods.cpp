@@ -1,5 +1,7 @@
-// Tensor methods that are not operators: sizes, pointers, gradients. Takes a Tensor; gives Python objects.
-// Invariant: none of these allocates memory for elements, except `tolist` and the conversions of convert.cpp.
+// Tensor methods that are not operators: sizes, pointers, gradients. Takes a Tensor; gives Python
+// objects.
+// Invariant: none of these allocates memory for elements, except `tolist` and the conversions of
+// convert.cpp.
 #include "convert.h"
 #include "dtype.h"
 #include "operator.h"
@@ -10,10 +12,14 @@
 namespace core {
 namespace {
 
-template <class F> PyCFunction fn(F f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f)); }
+template <class F>
+PyCFunction fn(F f) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
+}
 
 // stride() and size(): all, or one dim's.
-PyObject* dims(const char* name, PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* names, bool strides) {
+PyObject* dims(const char* name, PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* names,
+    bool strides) {
   return guarded([&]() -> PyObject* {
     const Layout* l = tensor_of(o)->layout;
     const int64_t* values = strides ? l->strides() : l->shape();
@@ -22,7 +28,8 @@ PyObject* dims(const char* name, PyObject* o, PyObject* const* args, Py_ssize_t 
     if (total == 0 || args[0] == Py_None) {
       if (!strides) return size_tuple(values, l->ndim).release();
       Ref tuple = checked(PyTuple_New(l->ndim));
-      for (int i = 0; i < l->ndim; i++) PyTuple_SET_ITEM(tuple.py(), i, check(PyLong_FromLongLong(values[i])));
+      for (int i = 0; i < l->ndim; i++)
+        PyTuple_SET_ITEM(tuple.py(), i, check(PyLong_FromLongLong(values[i])));
       return tuple.release();
     }
     long long dim = PyLong_AsLongLong(args[0]);
@@ -30,18 +37,34 @@ PyObject* dims(const char* name, PyObject* o, PyObject* const* args, Py_ssize_t 
     return PyLong_FromLongLong(values[rl::wrap_dim(name, dim, l->ndim)]);
   });
 }
-PyObject* stride(PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* names) { return dims("stride", o, args, n, names, true); }
-PyObject* size(PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* names) { return dims("size", o, args, n, names, false); }
+PyObject* stride(PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  return dims("stride", o, args, n, names, true);
+}
+PyObject* size(PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  return dims("size", o, args, n, names, false);
+}
 
 PyObject* dim(PyObject* o, PyObject*) { return PyLong_FromLong(tensor_of(o)->layout->ndim); }
 PyObject* numel(PyObject* o, PyObject*) { return PyLong_FromLongLong(tensor_of(o)->layout->numel); }
-PyObject* element_size(PyObject* o, PyObject*) { return PyLong_FromLong(rl::itemsize(tensor_of(o)->layout->dtype)); }
-PyObject* storage_offset(PyObject* o, PyObject*) { return PyLong_FromLongLong(tensor_of(o)->offset); }
+PyObject* element_size(PyObject* o, PyObject*) {
+  return PyLong_FromLong(rl::itemsize(tensor_of(o)->layout->dtype));
+}
+PyObject* storage_offset(PyObject* o, PyObject*) {
+  return PyLong_FromLongLong(tensor_of(o)->offset);
+}
 PyObject* data_ptr(PyObject* o, PyObject*) { return PyLong_FromVoidPtr(data_of(tensor_of(o))); }
-PyObject* is_contiguous(PyObject* o, PyObject*) { return PyBool_FromLong(tensor_of(o)->layout->contiguous); }
-PyObject* is_floating_point(PyObject* o, PyObject*) { return PyBool_FromLong(rl::is_floating(tensor_of(o)->layout->dtype)); }
-PyObject* untyped_storage_ptr(PyObject* o, PyObject*) { return PyLong_FromVoidPtr(tensor_of(o)->storage->data); }
-PyObject* storage_nbytes(PyObject* o, PyObject*) { return PyLong_FromLongLong(tensor_of(o)->storage->nbytes); }
+PyObject* is_contiguous(PyObject* o, PyObject*) {
+  return PyBool_FromLong(tensor_of(o)->layout->contiguous);
+}
+PyObject* is_floating_point(PyObject* o, PyObject*) {
+  return PyBool_FromLong(rl::is_floating(tensor_of(o)->layout->dtype));
+}
+PyObject* untyped_storage_ptr(PyObject* o, PyObject*) {
+  return PyLong_FromVoidPtr(tensor_of(o)->storage->data);
+}
+PyObject* storage_nbytes(PyObject* o, PyObject*) {
+  return PyLong_FromLongLong(tensor_of(o)->storage->nbytes);
+}
 
 PyObject* item(PyObject* o, PyObject*) {
   return guarded([&] { return tensor_item(tensor_of(o)); });
@@ -52,7 +75,8 @@ PyObject* tolist(PyObject* o, PyObject*) {
 PyObject* numpy(PyObject* o, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"force", nullptr};
   int force = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p", const_cast<char**>(keywords), &force)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p", const_cast<char**>(keywords), &force))
+    return nullptr;
   return guarded([&] {
     Tensor* t = tensor_of(o);
     if (!force || !needs_grad(t)) return tensor_numpy(t);
@@ -62,7 +86,9 @@ PyObject* numpy(PyObject* o, PyObject* args, PyObject* kwargs) {
 PyObject* array(PyObject* o, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"dtype", "copy", nullptr};
   PyObject *dtype = Py_None, *copy = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO", const_cast<char**>(keywords), &dtype, &copy)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kwargs, "|OO", const_cast<char**>(keywords), &dtype, &copy))
+    return nullptr;
   return guarded([&]() -> PyObject* {
     Ref a = checked(tensor_numpy(tensor_of(o)));
     if (dtype != Py_None) a = checked(PyObject_CallMethod(a.py(), "astype", "O", dtype));
@@ -76,7 +102,8 @@ PyObject* array(PyObject* o, PyObject* args, PyObject* kwargs) {
 PyObject* requires_grad_(PyObject* o, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"requires_grad", nullptr};
   int on = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p", const_cast<char**>(keywords), &on)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p", const_cast<char**>(keywords), &on))
+    return nullptr;
   return guarded([&] {
     set_requires_grad(tensor_of(o), on);
     return Py_NewRef(o);
@@ -111,7 +138,8 @@ PyObject* retain_grad(PyObject* o, PyObject*) {
 PyObject* backward(PyObject* o, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"gradient", "retain_graph", "create_graph", "inputs", nullptr};
   PyObject *gradient = Py_None, *retain = Py_None, *create = Py_False, *inputs = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOOO", const_cast<char**>(keywords), &gradient, &retain, &create, &inputs))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOOO", const_cast<char**>(keywords), &gradient,
+          &retain, &create, &inputs))
     return nullptr;
   return guarded([&] {
     Ref outputs = checked(PyTuple_Pack(1, o));
@@ -127,11 +155,13 @@ PyObject* make_subclass(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"cls", "data", "requires_grad", nullptr};
   PyObject *cls, *data;
   int on = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|p", const_cast<char**>(keywords), &PyType_Type, &cls, TensorType, &data, &on))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|p", const_cast<char**>(keywords),
+          &PyType_Type, &cls, TensorType, &data, &on))
     return nullptr;
   return guarded([&] {
     PyTypeObject* type = reinterpret_cast<PyTypeObject*>(cls);
-    if (!PyType_IsSubtype(type, TensorType)) raise(PyExc_TypeError, "%s is no subclass of Tensor", type->tp_name);
+    if (!PyType_IsSubtype(type, TensorType))
+      raise(PyExc_TypeError, "%s is no subclass of Tensor", type->tp_name);
     Own<Tensor> t = tensor_subclass(type, tensor_of(data));
     set_requires_grad(t.get(), on);
     return t.release_object();
@@ -141,7 +171,8 @@ PyObject* make_subclass(PyObject*, PyObject* args, PyObject* kwargs) {
 }  // namespace
 
 PyMethodDef tensor_methods[] = {
-    {"stride", fn(stride), METH_FASTCALL | METH_KEYWORDS, "stride(dim=None): elements between neighbours"},
+    {"stride", fn(stride), METH_FASTCALL | METH_KEYWORDS,
+        "stride(dim=None): elements between neighbours"},
     {"size", fn(size), METH_FASTCALL | METH_KEYWORDS, "size(dim=None)"},
     {"dim", dim, METH_NOARGS, nullptr},
     {"numel", numel, METH_NOARGS, "number of elements"},
@@ -155,16 +186,18 @@ PyMethodDef tensor_methods[] = {
     {"untyped_storage_nbytes", storage_nbytes, METH_NOARGS, "bytes of the storage"},
     {"item", item, METH_NOARGS, "the only element as a Python number"},
     {"tolist", tolist, METH_NOARGS, "nested lists of Python numbers"},
-    {"numpy", fn(numpy), METH_VARARGS | METH_KEYWORDS, "numpy(force=False): a numpy array on the same memory"},
+    {"numpy", fn(numpy), METH_VARARGS | METH_KEYWORDS,
+        "numpy(force=False): a numpy array on the same memory"},
     {"__array__", fn(array), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"requires_grad_", fn(requires_grad_), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"detach", detach, METH_NOARGS, "the same memory, outside the tape"},
     {"detach_", detach_, METH_NOARGS, nullptr},
     {"register_hook", hook, METH_O, "hook(grad) -> grad or None; returns a removable handle"},
-    {"register_post_accumulate_grad_hook", post_hook, METH_O, "hook(tensor), after .grad is accumulated"},
+    {"register_post_accumulate_grad_hook", post_hook, METH_O,
+        "hook(tensor), after .grad is accumulated"},
     {"retain_grad", retain_grad, METH_NOARGS, nullptr},
     {"backward", fn(backward), METH_VARARGS | METH_KEYWORDS,
-     "backward(gradient=None, retain_graph=None, create_graph=False, inputs=None)"},
+        "backward(gradient=None, retain_graph=None, create_graph=False, inputs=None)"},
     {"__dlpack__", fn(to_dlpack), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"__dlpack_device__", dlpack_device, METH_NOARGS, nullptr},
     {"_make_subclass", fn(make_subclass), METH_VARARGS | METH_KEYWORDS | METH_STATIC, nullptr},

@@ -1,5 +1,6 @@
-// The module `rushlight._core`: its functions and the registration of what Python decides.
-// Takes and gives plain Python objects. Invariant: nothing here knows an operator by name, except the slots' names.
+// The module `rushlight._core`: its functions and the registration of what Python decides. Takes
+// and gives plain Python objects. Invariant: nothing here knows an operator by name, except the
+// slots' names.
 #include "convert.h"
 #include "dtype.h"
 #include "operator.h"
@@ -12,13 +13,18 @@
 namespace core {
 namespace {
 
-template <class F> PyCFunction fn(F f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f)); }
+template <class F>
+PyCFunction fn(F f) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
+}
 
 // ---- registration
 
 PyObject* set_hooks(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"make_plan", "make_backward", "dispatch", "index", "format", "device"};
-  PyObject** places[] = {&hooks.make_plan, &hooks.make_backward, &hooks.dispatch, &hooks.index, &hooks.format, &hooks.device};
+  static const char* names[] = {
+      "make_plan", "make_backward", "dispatch", "index", "format", "device"};
+  PyObject** places[] = {&hooks.make_plan, &hooks.make_backward, &hooks.dispatch, &hooks.index,
+      &hooks.format, &hooks.device};
   return guarded([&] {
     if (PyTuple_GET_SIZE(args)) raise(PyExc_TypeError, "set_hooks takes keywords only");
     PyObject *key, *value;
@@ -28,7 +34,8 @@ PyObject* set_hooks(PyObject*, PyObject* args, PyObject* kwargs) {
       for (int i = 0; i < 6; i++)
         if (!PyUnicode_CompareWithASCIIString(key, names[i])) found = i;
       if (found < 0) raise(PyExc_TypeError, "no hook named %R", key);
-      if (value != Py_None && !PyCallable_Check(value)) raise(PyExc_TypeError, "hook %U is not callable", key);
+      if (value != Py_None && !PyCallable_Check(value))
+        raise(PyExc_TypeError, "hook %U is not callable", key);
       Py_XSETREF(*places[found], value == Py_None ? nullptr : Py_NewRef(value));
     }
     return Py_NewRef(Py_None);
@@ -40,10 +47,12 @@ PyObject* set_slot(PyObject*, PyObject* args) {
   PyObject* op;
   if (!PyArg_ParseTuple(args, "sO", &name, &op)) return nullptr;
   return guarded([&] {
-    if (op != Py_None && !is_operator(op)) raise(PyExc_TypeError, "a slot takes an Operator, got %s", Py_TYPE(op)->tp_name);
+    if (op != Py_None && !is_operator(op))
+      raise(PyExc_TypeError, "a slot takes an Operator, got %s", Py_TYPE(op)->tp_name);
     for (int i = 0; i < kSlots; i++)
       if (!std::strcmp(name, slot_names[i])) {
-        slots[i] = op == Py_None ? nullptr : reinterpret_cast<Operator*>(op);      // operators live for ever
+        slots[i] =
+            op == Py_None ? nullptr : reinterpret_cast<Operator*>(op);  // operators live for ever
         return Py_NewRef(Py_None);
       }
     raise(PyExc_ValueError, "no slot named '%s'", name);
@@ -54,7 +63,8 @@ PyObject* set_method(PyObject*, PyObject* args) {
   const char* name;
   PyObject* value;
   if (!PyArg_ParseTuple(args, "sO", &name, &value)) return nullptr;
-  if (PyObject_SetAttrString(reinterpret_cast<PyObject*>(TensorType), name, value) < 0) return nullptr;
+  if (PyObject_SetAttrString(reinterpret_cast<PyObject*>(TensorType), name, value) < 0)
+    return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -63,8 +73,10 @@ PyObject* set_type(PyObject*, PyObject* args) {
   PyObject* type;
   if (!PyArg_ParseTuple(args, "sO!", &name, &PyType_Type, &type)) return nullptr;
   return guarded([&] {
-    if (std::strcmp(name, "Size")) raise(PyExc_ValueError, "no type named '%s' is registered here; 'Size' is", name);
-    if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), &PyTuple_Type)) raise(PyExc_TypeError, "Size must be a subclass of tuple");
+    if (std::strcmp(name, "Size"))
+      raise(PyExc_ValueError, "no type named '%s' is registered here; 'Size' is", name);
+    if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), &PyTuple_Type))
+      raise(PyExc_TypeError, "Size must be a subclass of tuple");
     Py_XSETREF(hooks.size, Py_NewRef(type));
     return Py_NewRef(Py_None);
   });
@@ -73,7 +85,8 @@ PyObject* set_type(PyObject*, PyObject* args) {
 PyObject* set_default_dtype(PyObject*, PyObject* dtype) {
   return guarded([&] {
     DType d = dtype_from(dtype);
-    if (!rl::is_floating(d)) raise(PyExc_TypeError, "only floating-point types are supported as the default type");
+    if (!rl::is_floating(d))
+      raise(PyExc_TypeError, "only floating-point types are supported as the default type");
     default_dtype = d;
     return Py_NewRef(Py_None);
   });
@@ -81,7 +94,9 @@ PyObject* set_default_dtype(PyObject*, PyObject* dtype) {
 PyObject* get_default_dtype(PyObject*, PyObject*) { return Py_NewRef(dtype_object(default_dtype)); }
 PyObject* dtype_named(PyObject*, PyObject* name) {
   for (int i = 0; i < rl::kDTypes; i++)
-    if (PyUnicode_Check(name) && !PyUnicode_CompareWithASCIIString(name, dtype_name(static_cast<DType>(i)))) return Py_NewRef(dtype_object(static_cast<DType>(i)));
+    if (PyUnicode_Check(name) &&
+        !PyUnicode_CompareWithASCIIString(name, dtype_name(static_cast<DType>(i))))
+      return Py_NewRef(dtype_object(static_cast<DType>(i)));
   return PyErr_Format(PyExc_ValueError, "no dtype named %R", name);
 }
 PyObject* can_cast_(PyObject*, PyObject* args) {
@@ -113,14 +128,16 @@ PyObject* is_grad_enabled(PyObject*, PyObject*) { return PyBool_FromLong(grad_mo
 
 PyObject* allocator_stats(PyObject*, PyObject*) {
   rl::AllocatorStats s = rl::allocator_stats();
-  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L,s:L}", "in_use", static_cast<long long>(s.in_use), "cached", static_cast<long long>(s.cached), "peak",
-                       static_cast<long long>(s.peak), "allocations", static_cast<long long>(s.allocations), "hits", static_cast<long long>(s.hits),
-                       "limit", static_cast<long long>(s.limit));
+  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L,s:L}", "in_use", static_cast<long long>(s.in_use),
+      "cached", static_cast<long long>(s.cached), "peak", static_cast<long long>(s.peak),
+      "allocations", static_cast<long long>(s.allocations), "hits", static_cast<long long>(s.hits),
+      "limit", static_cast<long long>(s.limit));
 }
 PyObject* allocator_trim(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"keep", nullptr};
   long long keep = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|L", const_cast<char**>(keywords), &keep)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|L", const_cast<char**>(keywords), &keep))
+    return nullptr;
   return PyLong_FromLongLong(rl::allocator_trim(keep));
 }
 PyObject* allocator_limit(PyObject*, PyObject* n) {
@@ -129,7 +146,10 @@ PyObject* allocator_limit(PyObject*, PyObject* n) {
     return Py_NewRef(Py_None);
   });
 }
-PyObject* allocator_reset_peak(PyObject*, PyObject*) { rl::allocator_reset_peak(); Py_RETURN_NONE; }
+PyObject* allocator_reset_peak(PyObject*, PyObject*) {
+  rl::allocator_reset_peak();
+  Py_RETURN_NONE;
+}
 PyObject* num_threads(PyObject*, PyObject*) { return PyLong_FromLong(rl::num_threads()); }
 PyObject* set_num_threads(PyObject*, PyObject* n) {
   return guarded([&] {
@@ -147,9 +167,10 @@ PyObject* kernels_load(PyObject*, PyObject* folder) {
   });
 }
 PyObject* entry_object(const rl::KernelEntry* k) {
-  return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:K}", "key", k->key, "outer", k->outer, "inner", k->inner, "inputs", k->inputs, "outputs",
-                       k->outputs, "numbers", k->numbers, "serial", k->serial, "cost", k->cost, "origin", k->origin ? k->origin : "", "pointer",
-                       static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(k->fn)));
+  return Py_BuildValue("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:s,s:K}", "key", k->key, "outer",
+      k->outer, "inner", k->inner, "inputs", k->inputs, "outputs", k->outputs, "numbers",
+      k->numbers, "serial", k->serial, "cost", k->cost, "origin", k->origin ? k->origin : "",
+      "pointer", static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(k->fn)));
 }
 PyObject* kernel_find(PyObject*, PyObject* key) {
   const char* text = PyUnicode_AsUTF8(key);
@@ -160,46 +181,57 @@ PyObject* kernel_find(PyObject*, PyObject* key) {
 PyObject* kernel_keys(PyObject*, PyObject*) {
   return guarded([&] {
     Ref list = checked(PyList_New(rl::kernel_count()));
-    for (int64_t i = 0; i < rl::kernel_count(); i++) PyList_SET_ITEM(list.py(), i, check(PyUnicode_FromString(rl::kernel_at(i)->key)));
+    for (int64_t i = 0; i < rl::kernel_count(); i++)
+      PyList_SET_ITEM(list.py(), i, check(PyUnicode_FromString(rl::kernel_at(i)->key)));
     return list.release();
   });
 }
 PyObject* libraries_set(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"openblas", "onednn", nullptr};
   const char *openblas = nullptr, *onednn = nullptr;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zz", const_cast<char**>(keywords), &openblas, &onednn)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kwargs, "|zz", const_cast<char**>(keywords), &openblas, &onednn))
+    return nullptr;
   rl::libraries_set(openblas, onednn);
   Py_RETURN_NONE;
 }
 
 PyMethodDef functions[] = {
-    {"set_hooks", fn(set_hooks), METH_VARARGS | METH_KEYWORDS, "set_hooks(make_plan=, make_backward=, dispatch=, index=, format=, device=)"},
-    {"set_slot", set_slot, METH_VARARGS, "set_slot(name, operator): a number slot of Tensor, or copy_"},
-    {"set_method", set_method, METH_VARARGS, "set_method(name, object): an attribute of the Tensor type"},
+    {"set_hooks", fn(set_hooks), METH_VARARGS | METH_KEYWORDS,
+        "set_hooks(make_plan=, make_backward=, dispatch=, index=, format=, device=)"},
+    {"set_slot", set_slot, METH_VARARGS,
+        "set_slot(name, operator): a number slot of Tensor, or copy_"},
+    {"set_method", set_method, METH_VARARGS,
+        "set_method(name, object): an attribute of the Tensor type"},
     {"set_type", set_type, METH_VARARGS, "set_type('Size', cls)"},
     {"set_default_dtype", set_default_dtype, METH_O, nullptr},
     {"get_default_dtype", get_default_dtype, METH_NOARGS, nullptr},
     {"dtype_named", dtype_named, METH_O, nullptr},
-    {"can_cast", can_cast_, METH_VARARGS, "can_cast(from, to): whether a result may be written to an output of that dtype"},
+    {"can_cast", can_cast_, METH_VARARGS,
+        "can_cast(from, to): whether a result may be written to an output of that dtype"},
     {"mode", get_mode, METH_NOARGS, "this thread's mode word"},
     {"set_mode", set_mode, METH_O, "sets it; returns what was"},
     {"set_grad_enabled", set_grad_enabled, METH_O, "returns what was"},
     {"is_grad_enabled", is_grad_enabled, METH_NOARGS, nullptr},
     {"allocator_stats", allocator_stats, METH_NOARGS, "bytes and counts"},
-    {"allocator_trim", fn(allocator_trim), METH_VARARGS | METH_KEYWORDS, "frees cached blocks beyond `keep` bytes"},
+    {"allocator_trim", fn(allocator_trim), METH_VARARGS | METH_KEYWORDS,
+        "frees cached blocks beyond `keep` bytes"},
     {"allocator_limit", allocator_limit, METH_O, "bytes; 0: none"},
     {"allocator_reset_peak", allocator_reset_peak, METH_NOARGS, nullptr},
     {"num_threads", num_threads, METH_NOARGS, nullptr},
     {"set_num_threads", set_num_threads, METH_O, nullptr},
     {"isa", isa, METH_NOARGS, "the instruction set of the kernels: v2, v3 or v4"},
-    {"kernels_load", kernels_load, METH_O, "loads the kernel library of a folder; returns the number of kernels"},
+    {"kernels_load", kernels_load, METH_O,
+        "loads the kernel library of a folder; returns the number of kernels"},
     {"kernel_find", kernel_find, METH_O, "a kernel's entry as a dict, or None"},
     {"kernel_keys", kernel_keys, METH_NOARGS, nullptr},
-    {"libraries_set", fn(libraries_set), METH_VARARGS | METH_KEYWORDS, "paths of libopenblas and libdnnl; opened at first use"},
+    {"libraries_set", fn(libraries_set), METH_VARARGS | METH_KEYWORDS,
+        "paths of libopenblas and libdnnl; opened at first use"},
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "rushlight._core", "The native core of Rushlight.", -1, functions, nullptr, nullptr, nullptr, nullptr};
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "rushlight._core", "The native core of Rushlight.",
+    -1, functions, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 }  // namespace core
@@ -211,7 +243,8 @@ PyMODINIT_FUNC PyInit__core() {
   return guarded([&] {
     module = m;
     value_name = check(PyUnicode_InternFromString("__rushlight_value__"));
-    for (PyMethodDef* list : {convert_functions, plan_functions, tape_functions, record_functions}) check(PyModule_AddFunctions(m, list));
+    for (PyMethodDef* list : {convert_functions, plan_functions, tape_functions, record_functions})
+      check(PyModule_AddFunctions(m, list));
     dtype_init(m);
     tensor_init(m);
     operator_init(m);

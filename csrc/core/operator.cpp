@@ -1,6 +1,6 @@
-// Operator: parameters, binding and the call. Takes Python arguments; gives what the plan, the view rule, the in-place
-// rule or Python's dispatcher returns. Invariant: after `bind` there is one value a parameter; a call that fails leaves
-// its operands as they were.
+// Operator: parameters, binding and the call. Takes Python arguments; gives what the plan, the view
+// rule, the in-place rule or Python's dispatcher returns. Invariant: after `bind` there is one
+// value a parameter; a call that fails leaves its operands as they were.
 #include "operator.h"
 
 #include "dtype.h"
@@ -19,15 +19,25 @@ uint32_t operators = 0;
 Operator* self_of(PyObject* o) { return reinterpret_cast<Operator*>(o); }
 PyObject* py(Operator* op) { return reinterpret_cast<PyObject*>(op); }
 
-struct KindName { const char* name; ParamKind kind; };
-const KindName kind_names[] = {
-    {"tensor", ParamKind::Tensor}, {"tensors", ParamKind::Tensors}, {"number", ParamKind::Number},
-    {"float", ParamKind::Float},   {"symint", ParamKind::SymInt},   {"symints", ParamKind::SymInts},
-    {"int", ParamKind::Int},       {"bool", ParamKind::Bool},       {"str", ParamKind::Str},
-    {"dtype", ParamKind::DType},   {"ints", ParamKind::Ints},
+struct KindName {
+  const char* name;
+  ParamKind kind;
 };
-const char* const view_names[] = {"",       "select", "slice",     "permute", "transpose",  "reshape",
-                                  "view",   "expand", "unsqueeze", "squeeze", "as_strided", "alias"};
+const KindName kind_names[] = {
+    {"tensor", ParamKind::Tensor},
+    {"tensors", ParamKind::Tensors},
+    {"number", ParamKind::Number},
+    {"float", ParamKind::Float},
+    {"symint", ParamKind::SymInt},
+    {"symints", ParamKind::SymInts},
+    {"int", ParamKind::Int},
+    {"bool", ParamKind::Bool},
+    {"str", ParamKind::Str},
+    {"dtype", ParamKind::DType},
+    {"ints", ParamKind::Ints},
+};
+const char* const view_names[] = {"", "select", "slice", "permute", "transpose", "reshape", "view",
+    "expand", "unsqueeze", "squeeze", "as_strided", "alias"};
 
 Param read_param(PyObject* o) {
   Param p{};
@@ -36,11 +46,18 @@ Param read_param(PyObject* o) {
   int keyword_only = 0;
   PyObject* fallback = nullptr;
   Ref tuple = checked(PySequence_Tuple(o));
-  if (!PyArg_ParseTuple(tuple.py(), "Us|Op;a param is (name, kind, default, keyword_only)", &name, &kind, &fallback, &keyword_only))
+  if (!PyArg_ParseTuple(tuple.py(), "Us|Op;a param is (name, kind, default, keyword_only)", &name,
+          &kind, &fallback, &keyword_only))
     throw PythonError();
   std::string text = kind;
-  if (!text.empty() && text.back() == '!') { p.structural = true; text.pop_back(); }
-  if (!text.empty() && text.back() == '?') { p.optional = true; text.pop_back(); }
+  if (!text.empty() && text.back() == '!') {
+    p.structural = true;
+    text.pop_back();
+  }
+  if (!text.empty() && text.back() == '?') {
+    p.optional = true;
+    text.pop_back();
+  }
   p.kind = ParamKind::Object;
   for (const KindName& k : kind_names)
     if (text == k.name) p.kind = k.kind;
@@ -80,7 +97,8 @@ int find_param(const Operator* op, PyObject* name) {
     if (op->params[i].name == name) return i;
   for (int i = 0; i < op->nparams; i++)
     if (PyUnicode_Compare(op->params[i].name, name) == 0) return i;
-  static const char* const aliases[][2] = {{"input", "self"}, {"axis", "dim"}, {"keepdims", "keepdim"}};
+  static const char* const aliases[][2] = {
+      {"input", "self"}, {"axis", "dim"}, {"keepdims", "keepdim"}};
   for (auto& alias : aliases)
     if (PyUnicode_CompareWithASCIIString(name, alias[0]) == 0)
       for (int i = 0; i < op->nparams; i++)
@@ -89,20 +107,23 @@ int find_param(const Operator* op, PyObject* name) {
 }
 
 // Positional, keyword and default arguments -> one value a parameter.
-void bind(const Operator* op, Call& call, PyObject* const* args, int n, PyObject* names, PyObject** out) {
+void bind(
+    const Operator* op, Call& call, PyObject* const* args, int n, PyObject* names, PyObject** out) {
   PyObject** values = call.values;
   int taken = n;
-  if (op->gather >= 0 && n > op->gather && (n > op->npositional || integer_like(args[op->gather])) &&
-      integer_like(args[op->gather])) {                        // x.view(2, 3)
+  if (op->gather >= 0 && n > op->gather &&
+      (n > op->npositional || integer_like(args[op->gather])) &&
+      integer_like(args[op->gather])) {  // x.view(2, 3)
     Ref tuple = checked(PyTuple_New(n - op->gather));
-    for (int i = op->gather; i < n; i++) PyTuple_SET_ITEM(tuple.py(), i - op->gather, Py_NewRef(args[i]));
+    for (int i = op->gather; i < n; i++)
+      PyTuple_SET_ITEM(tuple.py(), i - op->gather, Py_NewRef(args[i]));
     for (int i = 0; i < op->gather; i++) values[i] = args[i];
     values[op->gather] = call.keep(std::move(tuple));
     taken = op->gather + 1;
   } else {
     if (n > op->npositional)
-      raise(PyExc_TypeError, "%s() takes %d positional argument%s but %d were given\n  %s", op->text, op->npositional,
-            op->npositional == 1 ? "" : "s", n, signature(op).c_str());
+      raise(PyExc_TypeError, "%s() takes %d positional argument%s but %d were given\n  %s",
+          op->text, op->npositional, op->npositional == 1 ? "" : "s", n, signature(op).c_str());
     for (int i = 0; i < n; i++) values[i] = args[i];
   }
   for (int i = taken; i < op->nparams; i++) values[i] = op->params[i].fallback;
@@ -113,14 +134,17 @@ void bind(const Operator* op, Call& call, PyObject* const* args, int n, PyObject
       PyObject* value = args[n + k];
       int i = find_param(op, name);
       if (i < 0) {
-        if (PyUnicode_CompareWithASCIIString(name, "out") == 0 && op->view == ViewKind::None && !op->functional) {
+        if (PyUnicode_CompareWithASCIIString(name, "out") == 0 && op->view == ViewKind::None &&
+            !op->functional) {
           if (value != Py_None) *out = value;
           continue;
         }
-        raise(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'\n  %s", op->text, name, signature(op).c_str());
+        raise(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'\n  %s", op->text, name,
+            signature(op).c_str());
       }
       if (i < taken || (set >> i & 1))
-        raise(PyExc_TypeError, "%s() got multiple values for argument '%U'\n  %s", op->text, name, signature(op).c_str());
+        raise(PyExc_TypeError, "%s() got multiple values for argument '%U'\n  %s", op->text, name,
+            signature(op).c_str());
       set |= 1u << i;
       values[i] = value;
     }
@@ -130,9 +154,10 @@ void bind(const Operator* op, Call& call, PyObject* const* args, int n, PyObject
       std::string missing;
       int count = 0;
       for (int k = i; k < op->nparams; k++)
-        if (!values[k]) missing += std::string(count++ ? "\", \"" : "") + PyUnicode_AsUTF8(op->params[k].name);
-      raise(PyExc_TypeError, "%s() missing %d required positional argument%s: \"%s\"\n  %s", op->text, count,
-            count == 1 ? "" : "s", missing.c_str(), signature(op).c_str());
+        if (!values[k])
+          missing += std::string(count++ ? "\", \"" : "") + PyUnicode_AsUTF8(op->params[k].name);
+      raise(PyExc_TypeError, "%s() missing %d required positional argument%s: \"%s\"\n  %s",
+          op->text, count, count == 1 ? "" : "s", missing.c_str(), signature(op).c_str());
     }
 }
 
@@ -169,20 +194,24 @@ Ref run(Operator* twin, Call& call, PyObject* out) {
 // ---- the Python type
 
 PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"name", "params", "kind", "declaration", "outputs", "view", "differentiable", nullptr};
+  static const char* keywords[] = {
+      "name", "params", "kind", "declaration", "outputs", "view", "differentiable", nullptr};
   PyObject *name, *params, *kind = nullptr, *declaration = Py_None, *view = Py_None;
   int outputs = 1, differentiable = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UO|UOiOp", const_cast<char**>(keywords), &name, &params, &kind,
-                                   &declaration, &outputs, &view, &differentiable))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UO|UOiOp", const_cast<char**>(keywords), &name,
+          &params, &kind, &declaration, &outputs, &view, &differentiable))
     return nullptr;
   return guarded([&] {
     Ref list = checked(PySequence_Tuple(params));
     int n = static_cast<int>(PyTuple_GET_SIZE(list.py()));
-    if (n > kMaxParams) raise(PyExc_ValueError, "[%U] %d parameters; at most %d are supported", name, n, kMaxParams);
+    if (n > kMaxParams)
+      raise(PyExc_ValueError, "[%U] %d parameters; at most %d are supported", name, n, kMaxParams);
     Operator* op = self_of(check(type->tp_alloc(type, 0)));
     op->vectorcall = operator_vectorcall;
     op->name = Py_NewRef(name);
-    op->text = check(reinterpret_cast<PyObject*>(const_cast<char*>(PyUnicode_AsUTF8(name)))) ? PyUnicode_AsUTF8(name) : "";
+    op->text = check(reinterpret_cast<PyObject*>(const_cast<char*>(PyUnicode_AsUTF8(name))))
+                   ? PyUnicode_AsUTF8(name)
+                   : "";
     op->kind = kind ? Py_NewRef(kind) : PyUnicode_FromString("");
     op->declaration = Py_NewRef(declaration);
     op->doc = Py_NewRef(Py_None);
@@ -206,11 +235,12 @@ PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
       if (!text) throw PythonError();
       for (int v = 1; v < 12; v++)
         if (!std::strcmp(text, view_names[v])) op->view = static_cast<ViewKind>(v);
-      if (op->view == ViewKind::None) raise(PyExc_ValueError, "[%U] no native view rule '%s'", name, text);
+      if (op->view == ViewKind::None)
+        raise(PyExc_ValueError, "[%U] no native view rule '%s'", name, text);
       Operator*& first = view_operators[static_cast<int>(op->view)];
       if (!first) first = op;
     }
-    Py_INCREF(py(op));                                         // for ever
+    Py_INCREF(py(op));  // for ever
     return py(op);
   });
 }
@@ -221,13 +251,15 @@ PyObject* make_inplace(PyObject* o, PyObject*) {
     if (op->functional) return Py_NewRef(o);
     if (!op->inplace) {
       if (!op->nparams || op->params[0].kind != ParamKind::Tensor)
-        raise(PyExc_TypeError, "[%s] has no in-place form: its first parameter is no tensor", op->text);
+        raise(PyExc_TypeError, "[%s] has no in-place form: its first parameter is no tensor",
+            op->text);
       Operator* twin = self_of(check(OperatorType->tp_alloc(OperatorType, 0)));
       char* head = reinterpret_cast<char*>(twin) + offsetof(Operator, vectorcall);
       std::memcpy(head, &op->vectorcall, sizeof(Operator) - offsetof(Operator, vectorcall));
       twin->name = check(PyUnicode_FromFormat("%U_", op->name));
       twin->text = PyUnicode_AsUTF8(twin->name);
-      for (PyObject* p : {twin->kind, twin->params_object, twin->declaration, twin->doc}) Py_INCREF(p);
+      for (PyObject* p : {twin->kind, twin->params_object, twin->declaration, twin->doc})
+        Py_INCREF(p);
       twin->view = ViewKind::None;
       twin->index = ++operators;
       twin->functional = op;
@@ -242,23 +274,35 @@ PyObject* descr_get(PyObject* o, PyObject* instance, PyObject*) {
   return instance && instance != Py_None ? PyMethod_New(o, instance) : Py_NewRef(o);
 }
 PyObject* repr(PyObject* o) { return PyUnicode_FromFormat("<operator %U>", self_of(o)->name); }
-template <PyObject* Operator::*Field> PyObject* get(PyObject* o, void*) { return Py_NewRef(self_of(o)->*Field); }
-template <PyObject* Operator::*Field> int put(PyObject* o, PyObject* value, void*) {
+template <PyObject* Operator::* Field>
+PyObject* get(PyObject* o, void*) {
+  return Py_NewRef(self_of(o)->*Field);
+}
+template <PyObject* Operator::* Field>
+int put(PyObject* o, PyObject* value, void*) {
   Py_XSETREF(self_of(o)->*Field, Py_NewRef(value ? value : Py_None));
   return 0;
 }
 PyObject* get_index(PyObject* o, void*) { return PyLong_FromUnsignedLong(self_of(o)->index); }
 PyObject* get_outputs(PyObject* o, void*) { return PyLong_FromLong(self_of(o)->outputs); }
-PyObject* get_inplace(PyObject* o, void*) { return Py_NewRef(self_of(o)->inplace ? py(self_of(o)->inplace) : Py_None); }
-PyObject* get_functional(PyObject* o, void*) { return Py_NewRef(self_of(o)->functional ? py(self_of(o)->functional) : Py_None); }
-PyObject* get_signature(PyObject* o, void*) { return PyUnicode_FromString(signature(self_of(o)).c_str()); }
+PyObject* get_inplace(PyObject* o, void*) {
+  return Py_NewRef(self_of(o)->inplace ? py(self_of(o)->inplace) : Py_None);
+}
+PyObject* get_functional(PyObject* o, void*) {
+  return Py_NewRef(self_of(o)->functional ? py(self_of(o)->functional) : Py_None);
+}
+PyObject* get_signature(PyObject* o, void*) {
+  return PyUnicode_FromString(signature(self_of(o)).c_str());
+}
 PyObject* get_view(PyObject* o, void*) {
   ViewKind v = self_of(o)->view;
-  return v == ViewKind::None ? Py_NewRef(Py_None) : PyUnicode_FromString(view_names[static_cast<int>(v)]);
+  return v == ViewKind::None ? Py_NewRef(Py_None)
+                             : PyUnicode_FromString(view_names[static_cast<int>(v)]);
 }
 
 PyMethodDef methods[] = {
-    {"make_inplace", make_inplace, METH_NOARGS, "the in-place twin `name_`, whose first operand is its output"},
+    {"make_inplace", make_inplace, METH_NOARGS,
+        "the in-place twin `name_`, whose first operand is its output"},
     {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef getset[] = {
@@ -281,18 +325,27 @@ PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Operator, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
-template <class F> void* fn(F f) { return reinterpret_cast<void*>(f); }
+template <class F>
+void* fn(F f) {
+  return reinterpret_cast<void*>(f);
+}
 PyType_Slot type_slots[] = {
-    {Py_tp_new, fn(op_new)}, {Py_tp_call, fn(PyVectorcall_Call)}, {Py_tp_descr_get, fn(descr_get)},
-    {Py_tp_repr, fn(repr)}, {Py_tp_methods, methods}, {Py_tp_getset, getset}, {Py_tp_members, members},
+    {Py_tp_new, fn(op_new)},
+    {Py_tp_call, fn(PyVectorcall_Call)},
+    {Py_tp_descr_get, fn(descr_get)},
+    {Py_tp_repr, fn(repr)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getset},
+    {Py_tp_members, members},
     {0, nullptr},
 };
 PyType_Spec spec = {"rushlight._core.Operator", sizeof(Operator), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, type_slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, type_slots};
 
 }  // namespace
 
-PyObject* operator_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names) {
+PyObject* operator_vectorcall(
+    PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names) {
   try {
     Operator* twin = self_of(self);
     Call call(twin->functional ? twin->functional : twin);
@@ -311,13 +364,14 @@ Ref operator_apply(Operator* twin, PyObject* const* values, int n) {
   PyObject* out = nullptr;
   if (n == twin->nparams)
     for (int i = 0; i < n; i++) call.values[i] = values[i];
-  else
-    bind(twin, call, values, n, nullptr, &out);
+  else bind(twin, call, values, n, nullptr, &out);
   return run(twin, call, out);
 }
 
 Ref dispatch_value(Operator* op, PyObject* const* values, PyObject* out) {
-  if (!hooks.dispatch) raise(PyExc_TypeError, "[%s] no dispatcher is registered for operands that are no tensors", op->text);
+  if (!hooks.dispatch)
+    raise(PyExc_TypeError, "[%s] no dispatcher is registered for operands that are no tensors",
+        op->text);
   Ref tuple = checked(PyTuple_New(op->nparams));
   for (int i = 0; i < op->nparams; i++) PyTuple_SET_ITEM(tuple.py(), i, Py_NewRef(values[i]));
   PyObject* args[3] = {py(op), tuple.py(), out ? out : Py_None};

@@ -1,4 +1,5 @@
-// Operator: what Python declared, bound and classified natively. A Call is one bound call on its way to a plan.
+// Operator: what Python declared, bound and classified natively. A Call is one bound call on its
+// way to a plan.
 // Invariant: operators live for ever (plans, nodes and programs refer to them without counting).
 #pragma once
 #include "core.h"
@@ -8,7 +9,9 @@ namespace core {
 
 constexpr int kMaxParams = 24;
 
-enum class ParamKind : uint8_t { Tensor, Tensors, Number, Float, SymInt, SymInts, Int, Bool, Str, DType, Ints, Object };
+enum class ParamKind : uint8_t {
+  Tensor, Tensors, Number, Float, SymInt, SymInts, Int, Bool, Str, DType, Ints, Object
+};
 struct Param {
   PyObject* name;
   PyObject* fallback;                    // default, or null: required
@@ -17,7 +20,8 @@ struct Param {
 };
 
 enum class ViewKind : uint8_t {
-  None, Select, Slice, Permute, Transpose, Reshape, View, Expand, Unsqueeze, Squeeze, AsStrided, Alias
+  None, Select, Slice, Permute, Transpose, Reshape, View, Expand, Unsqueeze, Squeeze,
+  AsStrided, Alias
 };
 
 struct Operator {
@@ -28,7 +32,7 @@ struct Operator {
   Param* params;
   int nparams, npositional;
   int gather;                            // the parameter that gathers positional ints, -1: none
-  int sizes;                             // the parameter that sized recipes of this operator read at run time, -1: none
+  int sizes;  // the parameter that sized recipes of this operator read at run time, -1: none
   int outputs;
   uint32_t index;
   ViewKind view;
@@ -38,7 +42,8 @@ struct Operator {
 };
 extern PyTypeObject* OperatorType;
 inline bool is_operator(PyObject* o) { return Py_TYPE(o) == OperatorType; }
-extern Operator* view_operators[16];     // by ViewKind, the first one registered: what indexing records
+// by ViewKind, the first one registered: what indexing records
+extern Operator* view_operators[16];
 
 enum class Variant : uint64_t { Plain, Write, Rank, View };
 
@@ -56,7 +61,8 @@ struct Call {
   PyObject* keep(Ref&& owned) { kept.push(owned.get()); return owned.release(); }
 };
 
-PyObject* operator_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names);
+PyObject* operator_vectorcall(
+    PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names);
 // One value a parameter (programs), or leading positional values (core itself). Throws.
 Ref operator_apply(Operator*, PyObject* const* values, int n);
 inline Ref operator_apply(Operator* op, PyObject* a) { return operator_apply(op, &a, 1); }
@@ -65,23 +71,27 @@ inline Ref operator_apply(Operator* op, PyObject* a, PyObject* b) {
   return operator_apply(op, values, 2);
 }
 
-// Collects flat tensors and the mask of needs, and writes the key. Rank: dtypes and ranks instead of layouts.
+// Collects flat tensors and the mask of needs, and writes the key. Rank: dtypes and ranks instead
+// of layouts.
 void encode(Call&, Variant);
-void append_sizes(Call&);                // the values of a run-time sizes parameter, where the plan depends on them
+// the values of a run-time sizes parameter, where the plan depends on them
+void append_sizes(Call&);
 Ref values_tuple(const Call&);
 Ref needs_object(const Call&);
 Ref dispatch_value(Operator*, PyObject* const* values, PyObject* out);
 
 // views.cpp: affine views, no plan
 Ref view_call(Call&);
-Own<Tensor> view_make(Tensor* t, Layout* stolen, int64_t offset);    // joins the family of t; not recorded
-Layout* select_layout(const char* op, Layout*, int64_t dim, int64_t index, int64_t* offset);   // a new reference
+// joins the family of t; not recorded
+Own<Tensor> view_make(Tensor* t, Layout* stolen, int64_t offset);
+// a new reference
+Layout* select_layout(const char* op, Layout*, int64_t dim, int64_t index, int64_t* offset);
 
 // inplace.cpp
 Ref write_call(Call&, PyObject* out, bool inplace);
-void check_writable(Tensor*);            // not expanded, not a leaf that requires grad (in grad mode)
-// dst = value (a Tensor or a number), broadcast and cast: by the copy_ operator where the tape or Python must know,
-// natively otherwise.
+void check_writable(Tensor*);  // not expanded, not a leaf that requires grad (in grad mode)
+// dst = value (a Tensor or a number), broadcast and cast: by the copy_ operator where the tape or
+// Python must know, natively otherwise.
 void assign(Tensor* dst, PyObject* value);
 Own<Tensor> copied(Tensor* src, Layout* stolen);         // a new tensor of that layout, on the tape
 

@@ -1,6 +1,6 @@
 // The plan cache. Takes an encoded Call; gives its Plan, asking Python's make_plan on first sight.
-// Invariant: a plan is found by comparing whole keys, never by hash alone; eviction drops the least recently used and
-// never frees a plan that a call still holds.
+// Invariant: a plan is found by comparing whole keys, never by hash alone; eviction drops the least
+// recently used and never frees a plan that a call still holds.
 #include "plan.h"
 
 #include <algorithm>
@@ -18,12 +18,21 @@ struct Cache {
   int64_t count = 0, limit = 4096, hits = 0, misses = 0, evicted = 0;
   uint64_t clock = 0;
 };
-Cache& cache() { static Cache* c = new Cache; return *c; }
+Cache& cache() {
+  static Cache* c = new Cache;
+  return *c;
+}
 
 // What make_plan returned, by dtypes and ranks.
-struct Made { PyObject* object; std::vector<PyObject*> held; };
+struct Made {
+  PyObject* object;
+  std::vector<PyObject*> held;
+};
 using Recipes = std::map<std::vector<uint64_t>, Made>;
-Recipes& recipes() { static Recipes* r = new Recipes; return *r; }
+Recipes& recipes() {
+  static Recipes* r = new Recipes;
+  return *r;
+}
 
 uint64_t hash_of(const uint64_t* words, int n) {
   uint64_t h = 0x9E3779B97F4A7C15ull;
@@ -106,12 +115,14 @@ Plan* plan_new(const Call& call, PlanKind kind) {
 // Copies of a Call's encoding, put back after the rank key was written over it.
 class EncodingKept {
  public:
-  explicit EncodingKept(Call& call) : call_(call), key_(call.key.data(), call.key.data() + call.key.size()) {}
+  explicit EncodingKept(Call& call)
+      : call_(call), key_(call.key.data(), call.key.data() + call.key.size()) {}
   void restore() {
-    encode(call_, Variant::Plain);                     // tensors, needs, pins
+    encode(call_, Variant::Plain);  // tensors, needs, pins
     call_.key.clear();
     for (uint64_t w : key_) call_.key.push(w);
   }
+
  private:
   Call& call_;
   std::vector<uint64_t> key_;
@@ -127,12 +138,14 @@ Ref made_by_python(Call& call) {
     return Ref::borrow(found->second.object);
   }
   kept.restore();
-  if (!hooks.make_plan) raise(PyExc_NotImplementedError, "[%s] no make_plan hook is registered", call.op->text);
+  if (!hooks.make_plan)
+    raise(PyExc_NotImplementedError, "[%s] no make_plan hook is registered", call.op->text);
   Ref values = values_tuple(call), needs = needs_object(call);
   PyObject* args[3] = {reinterpret_cast<PyObject*>(call.op), values.py(), needs.py()};
   Ref made = checked(PyObject_Vectorcall(hooks.make_plan, args, 3, nullptr));
   PyTypeObject* type = Py_TYPE(made.py());
-  bool by_rank = type == RecipeType || type == GemmRecipeType || (type == ProgramType && reinterpret_cast<Program*>(made.py())->ranks);
+  bool by_rank = type == RecipeType || type == GemmRecipeType ||
+                 (type == ProgramType && reinterpret_cast<Program*>(made.py())->ranks);
   if (by_rank) {
     if (recipes().size() > 16384) {
       Recipes old;
@@ -151,7 +164,8 @@ Ref made_by_python(Call& call) {
   return made;
 }
 
-// Operands whose dims do not fold into the kernel's loops: all brought to the full shape, row dims innermost.
+// Operands whose dims do not fold into the kernel's loops: all brought to the full shape, row dims
+// innermost.
 void copy_targets(Plan* p, const Call& call) {
   const rl::Recipe& r = p->recipe->recipe;
   int64_t shape[rl::kMaxDims];
@@ -175,15 +189,17 @@ void copy_targets(Plan* p, const Call& call) {
     }
   for (int i = 0; i < r.ninputs; i++) {
     const Layout* l = call.tensors[i]->layout;
-    p->copies.push_back(folds && r.in[i] == rl::Operand::Full ? rl::layout_intern(l->dtype, l->device, ndim, shape, strides)
-                                                             : rl::layout_dense(l->dtype, l->device, l->ndim, l->dims));
+    p->copies.push_back(folds && r.in[i] == rl::Operand::Full
+                            ? rl::layout_intern(l->dtype, l->device, ndim, shape, strides)
+                            : rl::layout_dense(l->dtype, l->device, l->ndim, l->dims));
   }
 }
 
 void build_leaf(Plan* p, const Call& call) {
   const rl::Recipe& r = p->recipe->recipe;
   if (r.ninputs != call.tensors.size())
-    raise(PyExc_RuntimeError, "[%s] the recipe for %s takes %d tensors, the call has %d", call.op->text, r.kernel->key, r.ninputs, call.tensors.size());
+    raise(PyExc_RuntimeError, "[%s] the recipe for %s takes %d tensors, the call has %d",
+        call.op->text, r.kernel->key, r.ninputs, call.tensors.size());
   Layout* inputs[8];
   for (int i = 0; i < r.ninputs; i++) inputs[i] = call.tensors[i]->layout;
   p->nouts = r.noutputs;
@@ -196,13 +212,18 @@ void build_leaf(Plan* p, const Call& call) {
   }
 }
 
-// out[.., m, n] and the plan of the library; operands whose strides it does not take are copied first.
+// out[.., m, n] and the plan of the library; operands whose strides it does not take are copied
+// first.
 void build_gemm(Plan* p, Call& call) {
   const GemmRecipeObject* g = p->gemm_recipe;
-  auto operand = [&](int param) { return param < 0 || call.values[param] == Py_None ? nullptr : tensor_of(call.values[param])->layout; };
+  auto operand = [&](int param) {
+    return param < 0 || call.values[param] == Py_None ? nullptr
+                                                      : tensor_of(call.values[param])->layout;
+  };
   Layout *x = operand(g->x), *y = operand(g->y), *bias = operand(g->bias);
   if (!x || !y || x->ndim < 2 || x->ndim > 3 || y->ndim != x->ndim)
-    raise(PyExc_RuntimeError, "[%s] a GemmRecipe takes two matrices or two batches of matrices", call.op->text);
+    raise(PyExc_RuntimeError, "[%s] a GemmRecipe takes two matrices or two batches of matrices",
+        call.op->text);
   int64_t shape[3];
   int nd = x->ndim;
   for (int i = 0; i < nd - 1; i++) shape[i] = x->dims[i];
@@ -214,7 +235,8 @@ void build_gemm(Plan* p, Call& call) {
   for (int i = 0; i < 3; i++) {
     if (!taken[i]) continue;
     p->gemm_copies[i] = !rl::gemm_takes(taken[i]);
-    if (p->gemm_copies[i]) taken[i] = rl::layout_dense(taken[i]->dtype, Device::CPU, taken[i]->ndim, taken[i]->dims);
+    if (p->gemm_copies[i])
+      taken[i] = rl::layout_dense(taken[i]->dtype, Device::CPU, taken[i]->ndim, taken[i]->dims);
     else rl::incref(taken[i]);
     p->layouts.push_back(taken[i]);
   }
@@ -233,7 +255,7 @@ Plan* plan_make(Call& call, int short_key) {
     if (sized && call.op->sizes < 0 && r->sizes >= 0 && r->sizes < call.op->nparams &&
         call.op->params[r->sizes].kind == ParamKind::SymInts) {
       call.op->sizes = r->sizes;
-      encode(call, Variant::Plain);                    // again: the sizes leave the key
+      encode(call, Variant::Plain);  // again: the sizes leave the key
     } else if (sized && short_key >= 0) {
       call.key.resize(short_key);
     }
@@ -242,7 +264,9 @@ Plan* plan_make(Call& call, int short_key) {
   } else if (type == ProgramType) {
     kind = PlanKind::Program;
   } else {
-    raise(PyExc_TypeError, "[%s] make_plan returned %s; a Recipe, GemmRecipe or Program was expected", call.op->text, type->tp_name);
+    raise(PyExc_TypeError,
+        "[%s] make_plan returned %s; a Recipe, GemmRecipe or Program was expected", call.op->text,
+        type->tp_name);
   }
   Plan* p = plan_new(call, kind);
   try {
@@ -261,7 +285,7 @@ Plan* plan_make(Call& call, int short_key) {
     throw;
   }
   uint64_t hash = p->hash;
-  if (Plan* other = lookup(call, hash)) {              // Python made it meanwhile
+  if (Plan* other = lookup(call, hash)) {  // Python made it meanwhile
     decref(p);
     return other;
   }
@@ -301,7 +325,8 @@ Plan* plan_find_view(Call& call) {
   return p;
 }
 
-// A call with given outputs: the leaf's loops where dtypes and shapes fit, else only the plain call's plan.
+// A call with given outputs: the leaf's loops where dtypes and shapes fit, else only the plain
+// call's plan.
 Plan* plan_find_write(Call& call, Tensor* const* outs, int nouts, bool* hit) {
   std::vector<uint64_t> plain(call.key.data(), call.key.data() + call.key.size());
   call.key[0] |= static_cast<uint64_t>(Variant::Write) << 62;
@@ -333,16 +358,19 @@ Plan* plan_find_write(Call& call, Tensor* const* outs, int nouts, bool* hit) {
     bool direct = f->kind == PlanKind::Leaf && f->nouts == nouts && f->copies.empty();
     for (int i = 0; direct && i < nouts; i++) {
       const Layout *a = f->outs[i], *b = outs[i]->layout;
-      direct = a->dtype == b->dtype && a->ndim == b->ndim && !std::memcmp(a->dims, b->dims, sizeof(int64_t) * a->ndim);
+      direct = a->dtype == b->dtype && a->ndim == b->ndim &&
+               !std::memcmp(a->dims, b->dims, sizeof(int64_t) * a->ndim);
     }
     if (direct) {
       Layout *inputs[8], *given[4];
       for (int i = 0; i < call.tensors.size(); i++) inputs[i] = call.tensors[i]->layout;
       for (int i = 0; i < nouts; i++) given[i] = outs[i]->layout;
-      p->recipe = reinterpret_cast<RecipeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(f->recipe)));
+      p->recipe =
+          reinterpret_cast<RecipeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(f->recipe)));
       try {
-        p->loop = rl::loop_plan(call.op->text, f->recipe->recipe, inputs, given, nullptr, 0, p->outs);
-      } catch (const rl::Error& e) {                   // no loops for these strides: by a temporary
+        p->loop =
+            rl::loop_plan(call.op->text, f->recipe->recipe, inputs, given, nullptr, 0, p->outs);
+      } catch (const rl::Error& e) {  // no loops for these strides: by a temporary
         if (e.kind != ErrorKind::NotImplemented) throw;
       }
     }
@@ -356,8 +384,10 @@ Plan* plan_find_write(Call& call, Tensor* const* outs, int nouts, bool* hit) {
 
 Backward* plan_backward(Plan* p, Call& call, PyObject* const* outs, int nouts) {
   if (p->backward_known) return p->backward;
-  if (!hooks.make_backward) raise(PyExc_NotImplementedError, "[%s] no make_backward hook is registered", call.op->text);
-  Ref values = values_tuple(call), needs = needs_object(call), results = checked(PyTuple_New(nouts));
+  if (!hooks.make_backward)
+    raise(PyExc_NotImplementedError, "[%s] no make_backward hook is registered", call.op->text);
+  Ref values = values_tuple(call), needs = needs_object(call),
+      results = checked(PyTuple_New(nouts));
   for (int i = 0; i < nouts; i++) PyTuple_SET_ITEM(results.py(), i, Py_NewRef(outs[i]));
   PyObject* args[4] = {reinterpret_cast<PyObject*>(call.op), values.py(), results.py(), needs.py()};
   Ref made;
@@ -372,8 +402,9 @@ Backward* plan_backward(Plan* p, Call& call, PyObject* const* outs, int nouts) {
   }
   PyObject *program, *lists[3];
   int undefined;
-  if (!PyArg_ParseTuple(made.py(), "O!OOOp;make_backward returns (program, operands, outs, params, undefined) or None", ProgramType,
-                        &program, &lists[0], &lists[1], &lists[2], &undefined))
+  if (!PyArg_ParseTuple(made.py(),
+          "O!OOOp;make_backward returns (program, operands, outs, params, undefined) or None",
+          ProgramType, &program, &lists[0], &lists[1], &lists[2], &undefined))
     throw PythonError();
   Backward* b = new Backward{1, nullptr, {}, {}, {}, undefined != 0};
   std::vector<int>* into[3] = {&b->operands, &b->outs, &b->params};
@@ -384,7 +415,9 @@ Backward* plan_backward(Plan* p, Call& call, PyObject* const* outs, int nouts) {
       for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(list.py()); i++) {
         long v = PyLong_AsLong(PyTuple_GET_ITEM(list.py(), i));
         if (v == -1 && PyErr_Occurred()) throw PythonError();
-        if (v < 0 || v >= bounds[k]) raise(PyExc_IndexError, "[%s] make_backward saves number %ld of %d", call.op->text, v, bounds[k]);
+        if (v < 0 || v >= bounds[k])
+          raise(PyExc_IndexError, "[%s] make_backward saves number %ld of %d", call.op->text, v,
+              bounds[k]);
         into[k]->push_back(static_cast<int>(v));
       }
     }
@@ -424,7 +457,8 @@ std::string plan_text(const Plan* p) {
   switch (p->kind) {
     case PlanKind::Gemm: return rl::gemm_library(p->gemm);
     case PlanKind::Program: return "program";
-    case PlanKind::Write: return p->loop ? p->recipe->recipe.kernel->key : plan_text(p->functional) + ", copied";
+    case PlanKind::Write:
+      return p->loop ? p->recipe->recipe.kernel->key : plan_text(p->functional) + ", copied";
     case PlanKind::View: return "view";
     default: return p->recipe->recipe.kernel->key;
   }
@@ -434,10 +468,12 @@ namespace {
 
 PyObject* stats(PyObject*, PyObject*) {
   const Cache& c = cache();
-  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "plans", static_cast<long long>(c.count), "hits", static_cast<long long>(c.hits),
-                       "misses", static_cast<long long>(c.misses), "evicted", static_cast<long long>(c.evicted), "recipes",
-                       static_cast<long long>(recipes().size()), "layouts", static_cast<long long>(rl::layout_count()), "nodes",
-                       static_cast<long long>(live_nodes), "limit", static_cast<long long>(c.limit));
+  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "plans",
+      static_cast<long long>(c.count), "hits", static_cast<long long>(c.hits), "misses",
+      static_cast<long long>(c.misses), "evicted", static_cast<long long>(c.evicted), "recipes",
+      static_cast<long long>(recipes().size()), "layouts",
+      static_cast<long long>(rl::layout_count()), "nodes", static_cast<long long>(live_nodes),
+      "limit", static_cast<long long>(c.limit));
 }
 PyObject* clear(PyObject*, PyObject*) {
   Recipes old;
@@ -463,7 +499,8 @@ PyObject* limit(PyObject*, PyObject* n) {
 }  // namespace
 
 PyMethodDef plan_functions[] = {
-    {"plan_stats", stats, METH_NOARGS, "counts of plans, hits, misses, evicted, recipes, layouts, nodes"},
+    {"plan_stats", stats, METH_NOARGS,
+        "counts of plans, hits, misses, evicted, recipes, layouts, nodes"},
     {"plan_clear", clear, METH_NOARGS, "forgets all plans and recipes, and the counts"},
     {"plan_limit", limit, METH_O, "at most so many plans; the least recently used go first"},
     {nullptr, nullptr, 0, nullptr},

@@ -1,5 +1,7 @@
-// Recipes and plans: what a call does, found by its key. Takes a Call; gives a Plan, made by Python on first sight.
-// Invariant: a plan holds references to everything whose address stands in its key, so that no address is used again.
+// Recipes and plans: what a call does, found by its key. Takes a Call; gives a Plan, made by Python
+// on first sight.
+// Invariant: a plan holds references to everything whose address stands in its key, so that no
+// address is used again.
 #pragma once
 #include "core.h"
 #include "operator.h"
@@ -12,7 +14,8 @@ struct Program;
 constexpr int kNumbers = 16;                          // run-time numbers of one kernel, at most
 struct NumberSlot { int param; char how; };          // 'f' or 'i'
 
-// A leaf: one kernel under one layout rule. Called directly (FusedKernel in programs) it takes tensors, then numbers.
+// A leaf: one kernel under one layout rule. Called directly (FusedKernel in programs) it takes
+// tensors, then numbers.
 struct RecipeObject {
   PyObject_HEAD
   vectorcallfunc vectorcall;
@@ -22,7 +25,7 @@ struct RecipeObject {
   NumberSlot* numbers;
   int nnumbers, sizes;
   struct Memo { Layout* in[8]; Layout* outs[4]; rl::LoopPlan* loop; };
-  Memo* memo;                                        // loops of a fused kernel by operand layouts, the latest few
+  Memo* memo;  // loops of a fused kernel by operand layouts, the latest few
   int memo_count, memo_next;
 };
 struct GemmRecipeObject {
@@ -37,7 +40,7 @@ struct Backward {
   int64_t refs;
   Program* program;                                  // owned
   std::vector<int> operands, outs, params;           // what is saved
-  bool undefined;                                    // the program takes None for an undefined gradient
+  bool undefined;  // the program takes None for an undefined gradient
 };
 void backward_drop(Backward*);
 
@@ -51,18 +54,19 @@ struct Plan {
   bool backward_known;
   int nouts;
   int busy;                                          // runs that have released the GIL
-  rl::LoopPlan* loop;                                // Leaf; Write: with given outputs, null: by a temporary; Sized: the latest
+  rl::LoopPlan* loop;  // Leaf; Write: with given outputs, null: by a temporary; Sized: the latest
   Layout* outs[4];
   RecipeObject* recipe;                              // owned
   Program* program;                                  // owned
   rl::GemmPlan* gemm;
   GemmRecipeObject* gemm_recipe;                     // owned
   bool gemm_copies[3];                               // operands that must be made contiguous first
-  std::vector<Layout*> copies;                       // Leaf whose operands no loop takes: into which layouts they go first; owned
+  // Leaf whose operands no loop takes: into which layouts they go first; owned
+  std::vector<Layout*> copies;
   Plan* functional;                                  // Write: the plan of the plain call
   Backward* backward;
   std::vector<int64_t> sizes;                        // Sized: for which `loop` is right
-  std::vector<PyObject*> held;                       // owned: objects whose addresses are in the key
+  std::vector<PyObject*> held;  // owned: objects whose addresses are in the key
   std::vector<Layout*> layouts;                      // owned
   std::vector<uint64_t> key;
 };
@@ -82,11 +86,12 @@ class PlanHold {                                     // keeps a plan while a cal
 Plan* plan_find(Call&, bool* hit);
 Plan* plan_find_write(Call&, Tensor* const* outs, int nouts, bool* hit);
 Plan* plan_find_view(Call&);
-Backward* plan_backward(Plan*, Call&, PyObject* const* outs, int nouts);   // null: not differentiable
+// null: not differentiable
+Backward* plan_backward(Plan*, Call&, PyObject* const* outs, int nouts);
 std::string plan_text(const Plan*);                  // kernel key, library routine, "program"
 
 // execute.cpp
-Ref plan_execute(Plan*, Call&);                      // a Tensor, a tuple, or what the program returns
+Ref plan_execute(Plan*, Call&);  // a Tensor, a tuple, or what the program returns
 void plan_write(Plan*, Call&, Tensor* const* outs, int nouts);            // Write with a loop
 Number number_from(PyObject*, char how);
 PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names);

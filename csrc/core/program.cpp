@@ -1,4 +1,5 @@
-// Programs. Takes instructions on registers; gives their outputs, without entering Python between operator calls.
+// Programs. Takes instructions on registers; gives their outputs, without entering Python between
+// operator calls.
 // Invariant: see program.h; checked once, when the program is made.
 #include "program.h"
 
@@ -24,16 +25,19 @@ class Reader {
     Ref items = checked(PySequence_Tuple(list));
     Py_ssize_t n = PyTuple_GET_SIZE(items.py());
     p_->instructions->resize(n);
-    for (now_ = 0; now_ < n; now_++) instruction((*p_->instructions)[now_], PyTuple_GET_ITEM(items.py(), now_));
+    for (now_ = 0; now_ < n; now_++)
+      instruction((*p_->instructions)[now_], PyTuple_GET_ITEM(items.py(), now_));
   }
 
   void outputs(PyObject* o) {
-    now_ = -2;                                        // read at the end: never freed by an instruction
+    now_ = -2;  // read at the end: never freed by an instruction
     Ref items = checked(PySequence_Tuple(o));
-    p_->single = PyTuple_GET_SIZE(items.py()) > 0 && PyUnicode_Check(PyTuple_GET_ITEM(items.py(), 0));
+    p_->single =
+        PyTuple_GET_SIZE(items.py()) > 0 && PyUnicode_Check(PyTuple_GET_ITEM(items.py(), 0));
     Py_ssize_t n = p_->single ? 1 : PyTuple_GET_SIZE(items.py());
     p_->outputs->resize(n);
-    for (Py_ssize_t i = 0; i < n; i++) argument((*p_->outputs)[i], p_->single ? items.py() : PyTuple_GET_ITEM(items.py(), i));
+    for (Py_ssize_t i = 0; i < n; i++)
+      argument((*p_->outputs)[i], p_->single ? items.py() : PyTuple_GET_ITEM(items.py(), i));
   }
 
   void finish() {
@@ -57,19 +61,24 @@ class Reader {
     if (PyUnicode_Check(callee)) resolved = host_function(callee);
     else resolved = Ref::borrow(callee);
     PyTypeObject* type = Py_TYPE(resolved.py());
-    in.how = type == OperatorType ? Instruction::Operator : type == RecipeType || type == FusedKernelType ? Instruction::Kernel : Instruction::Callable;
+    in.how = type == OperatorType                            ? Instruction::Operator
+             : type == RecipeType || type == FusedKernelType ? Instruction::Kernel
+                                                             : Instruction::Callable;
     Ref list = checked(PySequence_Tuple(arguments));
     Py_ssize_t n = PyTuple_GET_SIZE(list.py());
     if (in.how == Instruction::Operator) {
       const auto* op = reinterpret_cast<struct Operator*>(resolved.py());
-      if (n > op->nparams) raise(PyExc_ValueError, "[Program] instruction %d gives %s %zd of %d arguments", now_, op->text, n, op->nparams);
+      if (n > op->nparams)
+        raise(PyExc_ValueError, "[Program] instruction %d gives %s %zd of %d arguments", now_,
+            op->text, n, op->nparams);
     }
     in.arguments.resize(n);
     for (Py_ssize_t i = 0; i < n; i++) argument(in.arguments[i], PyTuple_GET_ITEM(list.py(), i));
     if (PyLong_Check(outs)) in.outs.push_back(number(outs));
     else {
       Ref numbers = checked(PySequence_Tuple(outs));
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(numbers.py()); i++) in.outs.push_back(number(PyTuple_GET_ITEM(numbers.py(), i)));
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(numbers.py()); i++)
+        in.outs.push_back(number(PyTuple_GET_ITEM(numbers.py(), i)));
     }
     for (int r : in.outs) {
       if (r < 0) continue;
@@ -78,9 +87,10 @@ class Reader {
         defined_.resize(r + 1, false);
         last_.resize(r + 1, -1);
       }
-      if (defined_[r]) raise(PyExc_ValueError, "[Program] instruction %d writes register %d again", now_, r);
+      if (defined_[r])
+        raise(PyExc_ValueError, "[Program] instruction %d writes register %d again", now_, r);
       defined_[r] = true;
-      last_[r] = now_;                                // freed at once unless something reads it
+      last_[r] = now_;  // freed at once unless something reads it
     }
     in.callee = resolved.release();
   }
@@ -106,7 +116,8 @@ class Reader {
 
   void argument(Argument& a, PyObject* o) {
     if (!PyTuple_Check(o) || PyTuple_GET_SIZE(o) < 2 || !PyUnicode_Check(PyTuple_GET_ITEM(o, 0)))
-      raise(PyExc_TypeError, "[Program] an argument is ('r', i), ('i', i, k), ('l', entries) or ('c', object)");
+      raise(PyExc_TypeError,
+          "[Program] an argument is ('r', i), ('i', i, k), ('l', entries) or ('c', object)");
     const char* tag = PyUnicode_AsUTF8(PyTuple_GET_ITEM(o, 0));
     PyObject* payload = PyTuple_GET_ITEM(o, 1);
     if (!std::strcmp(tag, "r")) {
@@ -120,7 +131,8 @@ class Reader {
       a.kind = Argument::List;
       Ref list = checked(PySequence_Tuple(payload));
       a.entries.resize(PyTuple_GET_SIZE(list.py()));
-      for (size_t i = 0; i < a.entries.size(); i++) argument(a.entries[i], PyTuple_GET_ITEM(list.py(), i));
+      for (size_t i = 0; i < a.entries.size(); i++)
+        argument(a.entries[i], PyTuple_GET_ITEM(list.py(), i));
     } else if (!std::strcmp(tag, "c")) {
       a.kind = Argument::Constant;
       a.object = Py_NewRef(payload);
@@ -143,7 +155,9 @@ class Registers {
     values_.resize(total);
     for (int i = 0; i < total; i++) values_[i] = i < n ? inputs[i] : nullptr;
   }
-  ~Registers() { for (int i = 0; i < values_.size(); i++) Py_XDECREF(values_[i]); }
+  ~Registers() {
+    for (int i = 0; i < values_.size(); i++) Py_XDECREF(values_[i]);
+  }
   Registers(const Registers&) = delete;
   PyObject*& operator[](int i) { return values_[i]; }
 
@@ -161,7 +175,8 @@ class Registers {
         Py_ssize_t n = static_cast<Py_ssize_t>(a.entries.size());
         PyObject* list = check(PyTuple_New(n));
         made.push(list);
-        for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(list, i, Py_NewRef(get(a.entries[i], made)));
+        for (Py_ssize_t i = 0; i < n; i++)
+          PyTuple_SET_ITEM(list, i, Py_NewRef(get(a.entries[i], made)));
         return list;
       }
     }
@@ -173,11 +188,13 @@ class Registers {
 
 struct MadeLists {
   Small<PyObject*, 8> made;
-  ~MadeLists() { for (int i = 0; i < made.size(); i++) Py_DECREF(made[i]); }
+  ~MadeLists() {
+    for (int i = 0; i < made.size(); i++) Py_DECREF(made[i]);
+  }
 };
 
 void store(Registers& registers, const Instruction& in, Ref value) {
-  if (in.outs.empty()) return;                         // called for what it writes
+  if (in.outs.empty()) return;  // called for what it writes
   if (in.outs.size() == 1) {
     if (in.outs[0] >= 0) registers[in.outs[0]] = value.release();
     return;
@@ -185,7 +202,8 @@ void store(Registers& registers, const Instruction& in, Ref value) {
   Py_ssize_t n = PySequence_Size(value.py());
   if (n < 0) throw PythonError();
   if (n != static_cast<Py_ssize_t>(in.outs.size()))
-    raise(PyExc_ValueError, "[Program] a call returned %zd values, %zd are expected", n, static_cast<Py_ssize_t>(in.outs.size()));
+    raise(PyExc_ValueError, "[Program] a call returned %zd values, %zd are expected", n,
+        static_cast<Py_ssize_t>(in.outs.size()));
   for (Py_ssize_t i = 0; i < n; i++)
     if (in.outs[i] >= 0) registers[in.outs[i]] = check(PySequence_GetItem(value.py(), i));
 }
@@ -198,11 +216,13 @@ void run(Program* p, Registers& registers) {
       Small<PyObject*, 16> arguments;
       for (const Argument& a : in.arguments) arguments.push(registers.get(a, lists.made));
       if (in.how == Instruction::Operator)
-        value = operator_apply(reinterpret_cast<Operator*>(in.callee), arguments.data(), arguments.size());
+        value = operator_apply(
+            reinterpret_cast<Operator*>(in.callee), arguments.data(), arguments.size());
       else if (in.how == Instruction::Kernel)
         value = checked(recipe_vectorcall(in.callee, arguments.data(), arguments.size(), nullptr));
       else
-        value = checked(PyObject_Vectorcall(in.callee, arguments.data(), arguments.size(), nullptr));
+        value =
+            checked(PyObject_Vectorcall(in.callee, arguments.data(), arguments.size(), nullptr));
     }
     store(registers, in, std::move(value));
     for (int r : in.last) {
@@ -214,11 +234,13 @@ void run(Program* p, Registers& registers) {
 
 // ---- the Python type
 
-PyObject* program_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names) {
+PyObject* program_vectorcall(
+    PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names) {
   return guarded([&]() -> PyObject* {
     Program* p = self_of(self);
     int n = static_cast<int>(PyVectorcall_NARGS(nargsf));
-    if (names || n != p->ninputs) raise(PyExc_TypeError, "[Program] takes %d inputs, got %d", p->ninputs, n);
+    if (names || n != p->ninputs)
+      raise(PyExc_TypeError, "[Program] takes %d inputs, got %d", p->ninputs, n);
     Small<PyObject*, 24> inputs;
     for (int i = 0; i < n; i++) inputs.push(Py_NewRef(args[i]));
     return program_value(p, inputs.data(), n).release();
@@ -226,11 +248,12 @@ PyObject* program_vectorcall(PyObject* self, PyObject* const* args, size_t nargs
 }
 
 PyObject* program_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"ninputs", "instructions", "outputs", "transparent", "names", "ranks", nullptr};
+  static const char* keywords[] = {
+      "ninputs", "instructions", "outputs", "transparent", "names", "ranks", nullptr};
   int ninputs, transparent = 0, ranks = 0;
   PyObject *instructions, *outputs, *names = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOO|pOp", const_cast<char**>(keywords), &ninputs, &instructions, &outputs,
-                                   &transparent, &names, &ranks))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOO|pOp", const_cast<char**>(keywords), &ninputs,
+          &instructions, &outputs, &transparent, &names, &ranks))
     return nullptr;
   return guarded([&] {
     Own<Program> p(self_of(check(type->tp_alloc(type, 0))));
@@ -302,7 +325,9 @@ void dealloc(PyObject* o) {
   Py_DECREF(type);
 }
 
-PyObject* get_names(PyObject* o, void*) { return Py_NewRef(self_of(o)->names ? self_of(o)->names : Py_None); }
+PyObject* get_names(PyObject* o, void*) {
+  return Py_NewRef(self_of(o)->names ? self_of(o)->names : Py_None);
+}
 int put_names(PyObject* o, PyObject* value, void*) {
   Py_XSETREF(self_of(o)->names, Py_NewRef(value ? value : Py_None));
   return 0;
@@ -313,9 +338,13 @@ PyObject* get_given(PyObject* o, void* which) {
 PyObject* get_ninputs(PyObject* o, void*) { return PyLong_FromLong(self_of(o)->ninputs); }
 PyObject* get_transparent(PyObject* o, void*) { return PyBool_FromLong(self_of(o)->transparent); }
 
-template <class F> void* fn(F f) { return reinterpret_cast<void*>(f); }
+template <class F>
+void* fn(F f) {
+  return reinterpret_cast<void*>(f);
+}
 PyGetSetDef getset[] = {
-    {"names", get_names, put_names, "provenance of each instruction: (depth, operator name)", nullptr},
+    {"names", get_names, put_names, "provenance of each instruction: (depth, operator name)",
+        nullptr},
     {"ninputs", get_ninputs, nullptr, nullptr, nullptr},
     {"transparent", get_transparent, nullptr, "the parts record themselves on the tape", nullptr},
     {"instructions", get_given, nullptr, "as given", nullptr},
@@ -327,11 +356,17 @@ PyMemberDef members[] = {
     {nullptr, 0, 0, 0, nullptr},
 };
 PyType_Slot type_slots[] = {
-    {Py_tp_new, fn(program_new)}, {Py_tp_dealloc, fn(dealloc)}, {Py_tp_traverse, fn(traverse)}, {Py_tp_clear, fn(clear)},
-    {Py_tp_call, fn(PyVectorcall_Call)}, {Py_tp_getset, getset}, {Py_tp_members, members}, {0, nullptr},
+    {Py_tp_new, fn(program_new)},
+    {Py_tp_dealloc, fn(dealloc)},
+    {Py_tp_traverse, fn(traverse)},
+    {Py_tp_clear, fn(clear)},
+    {Py_tp_call, fn(PyVectorcall_Call)},
+    {Py_tp_getset, getset},
+    {Py_tp_members, members},
+    {0, nullptr},
 };
 PyType_Spec spec = {"rushlight._core.Program", sizeof(Program), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC, type_slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC, type_slots};
 
 }  // namespace
 
@@ -340,7 +375,8 @@ void program_run(Program* p, PyObject** inputs, int n, std::vector<Ref>& outputs
   Ref alive = Ref::borrow(reinterpret_cast<PyObject*>(p));
   run(p, registers);
   MadeLists lists;
-  for (const Argument& a : *p->outputs) outputs.push_back(Ref::borrow(registers.get(a, lists.made)));
+  for (const Argument& a : *p->outputs)
+    outputs.push_back(Ref::borrow(registers.get(a, lists.made)));
 }
 
 Ref program_value(Program* p, PyObject** inputs, int n) {

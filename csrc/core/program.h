@@ -1,5 +1,6 @@
 // Program: operator calls on registers, run natively.
-// Invariant: instructions only read registers that are inputs or written before; a register is freed after its last use.
+// Invariant: instructions only read registers that are inputs or written before; a register is
+// freed after its last use.
 #pragma once
 #include "core.h"
 
@@ -26,14 +27,15 @@ struct Program {
   int ninputs, nregisters;
   bool single;                                        // one value instead of a tuple
   bool transparent;                                   // parts record themselves on the tape
-  bool ranks;                                         // holds for every layout of the same dtypes and ranks
+  bool ranks;  // holds for every layout of the same dtypes and ranks
   std::vector<Instruction>* instructions;
   std::vector<Argument>* outputs;
   PyObject *names, *given;                            // provenance; the instructions as given
 };
 extern PyTypeObject* ProgramType;
 
-// Takes over the references in `inputs` (each is freed after its last use); `outputs` gets new references.
+// Takes over the references in `inputs` (each is freed after its last use); `outputs` gets new
+// references.
 void program_run(Program*, PyObject** inputs, int n, std::vector<Ref>& outputs);
 Ref program_value(Program*, PyObject** inputs, int n);     // a value or a tuple
 

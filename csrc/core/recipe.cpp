@@ -1,5 +1,6 @@
 // Recipe, FusedKernel and GemmRecipe: the Python objects that make_plan returns and programs call.
-// Takes plain numbers and strings; invariant: a recipe's kernel exists and its counts agree with the kernel's entry.
+// Takes plain numbers and strings; invariant: a recipe's kernel exists and its counts agree with
+// the kernel's entry.
 #include "convert.h"
 #include "dtype.h"
 #include "plan.h"
@@ -12,7 +13,8 @@ namespace {
 
 RecipeObject* self_of(PyObject* o) { return reinterpret_cast<RecipeObject*>(o); }
 
-void read_rule(RecipeObject* r, const char* rule, unsigned rows, const char* in_kinds, const char* out_kinds, PyObject* out_dtypes) {
+void read_rule(RecipeObject* r, const char* rule, unsigned rows, const char* in_kinds,
+    const char* out_kinds, PyObject* out_dtypes) {
   static const char* const rules[] = {"broadcast", "rows", "table", "into_table", "sized"};
   int found = -1;
   for (int i = 0; i < 5; i++)
@@ -24,16 +26,19 @@ void read_rule(RecipeObject* r, const char* rule, unsigned rows, const char* in_
   p.ninputs = static_cast<int>(std::strlen(in_kinds));
   p.noutputs = static_cast<int>(std::strlen(out_kinds));
   Ref dtypes = checked(PySequence_Tuple(out_dtypes));
-  if (p.ninputs > 8 || p.noutputs > 4 || p.noutputs < 1 || PyTuple_GET_SIZE(dtypes.py()) != p.noutputs)
-    raise(PyExc_ValueError, "[Recipe] %d inputs and %d outputs with %zd dtypes; at most 8 and 4", p.ninputs, p.noutputs,
-          PyTuple_GET_SIZE(dtypes.py()));
+  if (p.ninputs > 8 || p.noutputs > 4 || p.noutputs < 1 ||
+      PyTuple_GET_SIZE(dtypes.py()) != p.noutputs)
+    raise(PyExc_ValueError, "[Recipe] %d inputs and %d outputs with %zd dtypes; at most 8 and 4",
+        p.ninputs, p.noutputs, PyTuple_GET_SIZE(dtypes.py()));
   for (int i = 0; i < p.ninputs; i++) {
-    if (in_kinds[i] != 'F' && in_kinds[i] != 'P') raise(PyExc_ValueError, "[Recipe] operand kind '%c' is neither F nor P", in_kinds[i]);
+    if (in_kinds[i] != 'F' && in_kinds[i] != 'P')
+      raise(PyExc_ValueError, "[Recipe] operand kind '%c' is neither F nor P", in_kinds[i]);
     p.in[i] = in_kinds[i] == 'F' ? rl::Operand::Full : rl::Operand::PerRow;
   }
   for (int i = 0; i < p.noutputs; i++) {
     const char* at = std::strchr("SCKD", out_kinds[i]);
-    if (!at) raise(PyExc_ValueError, "[Recipe] output kind '%c' is none of S, C, K, D", out_kinds[i]);
+    if (!at)
+      raise(PyExc_ValueError, "[Recipe] output kind '%c' is none of S, C, K, D", out_kinds[i]);
     p.out[i] = static_cast<rl::Output>(at - "SCKD");
     p.out_dtype[i] = dtype_from(PyTuple_GET_ITEM(dtypes.py(), i));
   }
@@ -41,24 +46,30 @@ void read_rule(RecipeObject* r, const char* rule, unsigned rows, const char* in_
 
 void check_counts(const RecipeObject* r) {
   const rl::KernelEntry* k = r->recipe.kernel;
-  if (r->nnumbers > kNumbers) raise(PyExc_ValueError, "[Recipe] %d numbers; at most %d", r->nnumbers, kNumbers);
-  if (k->inputs != r->recipe.ninputs || k->outputs != r->recipe.noutputs || k->numbers != r->nnumbers)
-    raise(PyExc_ValueError, "[Recipe] kernel %s takes %d operands, %d outputs, %d numbers; the recipe has %d, %d, %d", k->key,
-          k->inputs, k->outputs, k->numbers, r->recipe.ninputs, r->recipe.noutputs, r->nnumbers);
+  if (r->nnumbers > kNumbers)
+    raise(PyExc_ValueError, "[Recipe] %d numbers; at most %d", r->nnumbers, kNumbers);
+  if (k->inputs != r->recipe.ninputs || k->outputs != r->recipe.noutputs ||
+      k->numbers != r->nnumbers)
+    raise(PyExc_ValueError,
+        "[Recipe] kernel %s takes %d operands, %d outputs, %d numbers; the recipe has %d, %d, %d",
+        k->key, k->inputs, k->outputs, k->numbers, r->recipe.ninputs, r->recipe.noutputs,
+        r->nnumbers);
 }
 
 char number_kind(const char* text) {
-  if (!text || (text[0] != 'f' && text[0] != 'i') || text[1]) raise(PyExc_ValueError, "[Recipe] a number is 'f' or 'i'");
+  if (!text || (text[0] != 'f' && text[0] != 'i') || text[1])
+    raise(PyExc_ValueError, "[Recipe] a number is 'f' or 'i'");
   return text[0];
 }
 
 PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"kernel_key", "rule", "rows_mask", "in_kinds", "out_kinds", "out_dtypes", "numbers", "sizes", nullptr};
+  static const char* keywords[] = {"kernel_key", "rule", "rows_mask", "in_kinds", "out_kinds",
+      "out_dtypes", "numbers", "sizes", nullptr};
   PyObject *key, *dtypes, *numbers = nullptr, *sizes = Py_None;
   const char *rule, *in_kinds, *out_kinds;
   unsigned rows;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UsIssO|OO", const_cast<char**>(keywords), &key, &rule, &rows, &in_kinds,
-                                   &out_kinds, &dtypes, &numbers, &sizes))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UsIssO|OO", const_cast<char**>(keywords), &key,
+          &rule, &rows, &in_kinds, &out_kinds, &dtypes, &numbers, &sizes))
     return nullptr;
   return guarded([&] {
     Own<RecipeObject> r(self_of(check(type->tp_alloc(type, 0))));
@@ -73,7 +84,8 @@ PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     r->numbers = new NumberSlot[r->nnumbers + 1];
     for (int i = 0; i < r->nnumbers; i++) {
       const char* how;
-      if (!PyArg_ParseTuple(PyTuple_GET_ITEM(list.py(), i), "is;numbers are (parameter, 'f' or 'i')", &r->numbers[i].param, &how))
+      if (!PyArg_ParseTuple(PyTuple_GET_ITEM(list.py(), i),
+              "is;numbers are (parameter, 'f' or 'i')", &r->numbers[i].param, &how))
         throw PythonError();
       r->numbers[i].how = number_kind(how);
     }
@@ -83,21 +95,22 @@ PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 }
 
 PyObject* fused_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"pointer", "name", "rule", "rows_mask", "in_kinds", "out_kinds", "out_dtypes", "numbers",
-                                   "outer", "inner", "serial", "cost", "origin", "owner", nullptr};
+  static const char* keywords[] = {"pointer", "name", "rule", "rows_mask", "in_kinds", "out_kinds",
+      "out_dtypes", "numbers", "outer", "inner", "serial", "cost", "origin", "owner", nullptr};
   PyObject *pointer, *name, *dtypes, *origin = nullptr, *owner = Py_None;
   const char *rule, *in_kinds, *out_kinds, *numbers;
   unsigned rows;
   int outer, inner, serial = 0, cost = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OUsIssOsii|iiUO", const_cast<char**>(keywords), &pointer, &name, &rule, &rows, &in_kinds,
-                                   &out_kinds, &dtypes, &numbers, &outer, &inner, &serial, &cost, &origin, &owner))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OUsIssOsii|iiUO", const_cast<char**>(keywords),
+          &pointer, &name, &rule, &rows, &in_kinds, &out_kinds, &dtypes, &numbers, &outer, &inner,
+          &serial, &cost, &origin, &owner))
     return nullptr;
   return guarded([&] {
     Own<RecipeObject> r(self_of(check(type->tp_alloc(type, 0))));
     r->vectorcall = recipe_vectorcall;
     r->key = Py_NewRef(name);
     r->origin = origin ? Py_NewRef(origin) : PyUnicode_FromString("");
-    r->owner = Py_NewRef(owner);                               // keeps the code loaded
+    r->owner = Py_NewRef(owner);  // keeps the code loaded
     r->sizes = -1;
     read_rule(r.get(), rule, rows, in_kinds, out_kinds, dtypes);
     r->nnumbers = static_cast<int>(std::strlen(numbers));
@@ -111,8 +124,9 @@ PyObject* fused_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
       if (PyErr_Occurred()) throw PythonError();
       raise(PyExc_ValueError, "[FusedKernel] %U has a null pointer", name);
     }
-    r->own = {PyUnicode_AsUTF8(r->key), reinterpret_cast<rl::Kernel>(address), outer, inner, r->recipe.ninputs, r->recipe.noutputs,
-              r->nnumbers, serial, cost, PyUnicode_AsUTF8(r->origin)};
+    r->own = {PyUnicode_AsUTF8(r->key), reinterpret_cast<rl::Kernel>(address), outer, inner,
+        r->recipe.ninputs, r->recipe.noutputs, r->nnumbers, serial, cost,
+        PyUnicode_AsUTF8(r->origin)};
     r->recipe.kernel = &r->own;
     check_counts(r.get());
     return r.release_object();
@@ -136,19 +150,28 @@ void recipe_dealloc(PyObject* o) {
   Py_DECREF(type);
 }
 
-PyObject* recipe_repr(PyObject* o) { return PyUnicode_FromFormat("<%s %U>", Py_TYPE(o)->tp_name, self_of(o)->key); }
+PyObject* recipe_repr(PyObject* o) {
+  return PyUnicode_FromFormat("<%s %U>", Py_TYPE(o)->tp_name, self_of(o)->key);
+}
 PyObject* get_key(PyObject* o, void*) { return Py_NewRef(self_of(o)->key); }
-PyObject* get_origin(PyObject* o, void*) { return PyUnicode_FromString(self_of(o)->recipe.kernel->origin ? self_of(o)->recipe.kernel->origin : ""); }
+PyObject* get_origin(PyObject* o, void*) {
+  return PyUnicode_FromString(
+      self_of(o)->recipe.kernel->origin ? self_of(o)->recipe.kernel->origin : "");
+}
 
 PyObject* gemm_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"x", "y", "bias", "alpha", "beta", "out_dtype", nullptr};
   PyObject *bias = Py_None, *alpha = Py_None, *beta = Py_None, *dtype = Py_None;
   int x, y;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ii|OOOO", const_cast<char**>(keywords), &x, &y, &bias, &alpha, &beta, &dtype)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ii|OOOO", const_cast<char**>(keywords), &x, &y,
+          &bias, &alpha, &beta, &dtype))
+    return nullptr;
   return guarded([&] {
-    auto index = [](const char* name, PyObject* o) { return o == Py_None ? -1 : static_cast<int>(read_int(name, o)); };
+    auto index = [](const char* name, PyObject* o) {
+      return o == Py_None ? -1 : static_cast<int>(read_int(name, o));
+    };
     int values[4] = {index("bias", bias), index("alpha", alpha), index("beta", beta),
-                     dtype == Py_None ? -1 : static_cast<int>(dtype_from(dtype))};
+        dtype == Py_None ? -1 : static_cast<int>(dtype_from(dtype))};
     GemmRecipeObject* g = reinterpret_cast<GemmRecipeObject*>(check(type->tp_alloc(type, 0)));
     g->x = x;
     g->y = y;
@@ -165,7 +188,10 @@ void gemm_dealloc(PyObject* o) {
   Py_DECREF(type);
 }
 
-template <class F> void* fn(F f) { return reinterpret_cast<void*>(f); }
+template <class F>
+void* fn(F f) {
+  return reinterpret_cast<void*>(f);
+}
 PyGetSetDef getset[] = {
     {"key", get_key, nullptr, "the kernel's key or name", nullptr},
     {"origin", get_origin, nullptr, "the declaration that it came from", nullptr},
@@ -176,18 +202,32 @@ PyMemberDef members[] = {
     {nullptr, 0, 0, 0, nullptr},
 };
 PyType_Slot recipe_slots[] = {
-    {Py_tp_new, fn(recipe_new)}, {Py_tp_dealloc, fn(recipe_dealloc)}, {Py_tp_call, fn(PyVectorcall_Call)},
-    {Py_tp_repr, fn(recipe_repr)}, {Py_tp_getset, getset}, {Py_tp_members, members}, {0, nullptr},
+    {Py_tp_new, fn(recipe_new)},
+    {Py_tp_dealloc, fn(recipe_dealloc)},
+    {Py_tp_call, fn(PyVectorcall_Call)},
+    {Py_tp_repr, fn(recipe_repr)},
+    {Py_tp_getset, getset},
+    {Py_tp_members, members},
+    {0, nullptr},
 };
 PyType_Slot fused_slots[] = {
-    {Py_tp_new, fn(fused_new)}, {Py_tp_dealloc, fn(recipe_dealloc)}, {Py_tp_call, fn(PyVectorcall_Call)},
-    {Py_tp_repr, fn(recipe_repr)}, {Py_tp_getset, getset}, {Py_tp_members, members}, {0, nullptr},
+    {Py_tp_new, fn(fused_new)},
+    {Py_tp_dealloc, fn(recipe_dealloc)},
+    {Py_tp_call, fn(PyVectorcall_Call)},
+    {Py_tp_repr, fn(recipe_repr)},
+    {Py_tp_getset, getset},
+    {Py_tp_members, members},
+    {0, nullptr},
 };
-PyType_Slot gemm_slots[] = {{Py_tp_new, fn(gemm_new)}, {Py_tp_dealloc, fn(gemm_dealloc)}, {0, nullptr}};
+PyType_Slot gemm_slots[] = {
+    {Py_tp_new, fn(gemm_new)}, {Py_tp_dealloc, fn(gemm_dealloc)}, {0, nullptr}};
 constexpr unsigned kCallable = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
-PyType_Spec recipe_spec = {"rushlight._core.Recipe", sizeof(RecipeObject), 0, kCallable, recipe_slots};
-PyType_Spec fused_spec = {"rushlight._core.FusedKernel", sizeof(RecipeObject), 0, kCallable, fused_slots};
-PyType_Spec gemm_spec = {"rushlight._core.GemmRecipe", sizeof(GemmRecipeObject), 0, Py_TPFLAGS_DEFAULT, gemm_slots};
+PyType_Spec recipe_spec = {
+    "rushlight._core.Recipe", sizeof(RecipeObject), 0, kCallable, recipe_slots};
+PyType_Spec fused_spec = {
+    "rushlight._core.FusedKernel", sizeof(RecipeObject), 0, kCallable, fused_slots};
+PyType_Spec gemm_spec = {
+    "rushlight._core.GemmRecipe", sizeof(GemmRecipeObject), 0, Py_TPFLAGS_DEFAULT, gemm_slots};
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Records. Takes calls while the mode bit is on; gives them to Python as tuples, in the order of their start.
+// Records. Takes calls while the mode bit is on; gives them to Python as tuples, in the order of
+// their start.
 // Invariant: layouts are kept by reference and rendered only when they are asked for.
 #include "records.h"
 
@@ -16,11 +17,14 @@ struct Record {
   std::string kind, what, line;
   bool hit;
   int64_t start, end;
-  std::vector<Layout*> in, out;                        // owned
+  std::vector<Layout*> in, out;  // owned
 };
 
 // One buffer a process, written under the GIL; the stack of open calls is per thread.
-std::vector<Record>& buffer() { static std::vector<Record>* b = new std::vector<Record>; return *b; }
+std::vector<Record>& buffer() {
+  static std::vector<Record>* b = new std::vector<Record>;
+  return *b;
+}
 int64_t next_id = 1, first_id = 1;
 __thread RecordScope* open_scope = nullptr;
 __thread int64_t open_id = 0;
@@ -32,7 +36,7 @@ int64_t now() {
   return static_cast<int64_t>(t.tv_sec) * 1000000000 + t.tv_nsec;
 }
 
-Record* at(int64_t id) {                               // null once the buffer was handed over
+Record* at(int64_t id) {  // null once the buffer was handed over
   int64_t i = id - first_id;
   return i >= 0 && i < static_cast<int64_t>(buffer().size()) ? &buffer()[i] : nullptr;
 }
@@ -47,7 +51,8 @@ Ref render(const std::vector<Layout*>& layouts) {
   for (size_t i = 0; i < layouts.size(); i++) {
     const Layout* l = layouts[i];
     Ref shape = size_tuple(l->shape(), l->ndim), strides = size_tuple(l->strides(), l->ndim);
-    PyTuple_SET_ITEM(tuple.py(), i, check(Py_BuildValue("OOO", dtype_object(l->dtype), shape.py(), strides.py())));
+    PyTuple_SET_ITEM(tuple.py(), i,
+        check(Py_BuildValue("OOO", dtype_object(l->dtype), shape.py(), strides.py())));
   }
   return tuple;
 }
@@ -76,9 +81,10 @@ PyObject* records(PyObject*, PyObject*) {
     try {
       for (Record& r : taken) {
         Ref in = render(r.in), out = render(r.out);
-        Ref one = checked(Py_BuildValue("LLiOsOLLOOss", static_cast<long long>(r.id), static_cast<long long>(r.parent), r.depth, r.op->name, r.kind.c_str(),
-                                        r.hit ? Py_True : Py_False, static_cast<long long>(r.start), static_cast<long long>(r.end), in.py(), out.py(),
-                                        r.what.c_str(), r.line.c_str()));
+        Ref one = checked(Py_BuildValue("LLiOsOLLOOss", static_cast<long long>(r.id),
+            static_cast<long long>(r.parent), r.depth, r.op->name, r.kind.c_str(),
+            r.hit ? Py_True : Py_False, static_cast<long long>(r.start),
+            static_cast<long long>(r.end), in.py(), out.py(), r.what.c_str(), r.line.c_str()));
         check(PyList_Append(list.py(), one.py()));
       }
     } catch (...) {
@@ -92,8 +98,10 @@ PyObject* records(PyObject*, PyObject*) {
 
 }  // namespace
 
-RecordScope::RecordScope(const Operator* op, const char* kind) : outer_(open_scope), id_(next_id++) {
-  buffer().push_back(Record{id_, open_id, depth++, op, kind ? kind : "", "", open_id ? "" : user_line(), false, now(), 0, {}, {}});
+RecordScope::RecordScope(const Operator* op, const char* kind)
+    : outer_(open_scope), id_(next_id++) {
+  buffer().push_back(Record{id_, open_id, depth++, op, kind ? kind : "", "",
+      open_id ? "" : user_line(), false, now(), 0, {}, {}});
   outer_id_ = open_id;
   open_id = id_;
   open_scope = this;
@@ -123,7 +131,8 @@ void RecordScope::outputs(PyObject* o) {
   if (is_tensor(o)) keep(r->out, tensor_of(o)->layout);
   else if (PyTuple_Check(o))
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++)
-      if (is_tensor(PyTuple_GET_ITEM(o, i))) keep(r->out, tensor_of(PyTuple_GET_ITEM(o, i))->layout);
+      if (is_tensor(PyTuple_GET_ITEM(o, i)))
+        keep(r->out, tensor_of(PyTuple_GET_ITEM(o, i))->layout);
 }
 
 void RecordScope::ran(const std::string& what, bool hit) {
@@ -136,7 +145,8 @@ void RecordScope::ran(const std::string& what, bool hit) {
 PyMethodDef record_functions[] = {
     {"record", record, METH_O, "turns records of this thread's calls on or off; returns what was"},
     {"records", records, METH_NOARGS,
-     "hands over the records: (id, parent, depth, operator, kind, plan hit, start ns, end ns, in, out, what ran, user line)"},
+        "hands over the records: (id, parent, depth, operator, kind, plan hit, start ns, end ns, "
+        "in, out, what ran, user line)"},
     {nullptr, nullptr, 0, nullptr},
 };
 

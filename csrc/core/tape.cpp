@@ -1,116 +1,14 @@
-// Nodes of the tape. Takes calls that just ran; gives their outputs a grad_fn that keeps exactly what the derivative reads.
-// Invariant: see tape.h. Versions are noted when a tensor is saved and compared when it is read.
+// Recording. Takes calls that just ran; gives their outputs a grad_fn that keeps exactly what the
+// derivative reads.
+// Invariant: see tape.h; after a write through a view the base's grad_fn knows of it, and older
+// views follow their base.
 #include "tape.h"
 
 #include "dtype.h"
 #include "program.h"
 
 namespace core {
-
-PyTypeObject* NodeType;
-int64_t live_nodes = 0;
-
 namespace {
-
-constexpr int kFree = kFreeLists ? 512 : 0;
-Node* free_nodes[kFree + 1];
-int free_count = 0;
-uint64_t sequence = 0;
-
-Node* node_of(PyObject* o) { return reinterpret_cast<Node*>(o); }
-PyObject* py(Node* n) { return reinterpret_cast<PyObject*>(n); }
-using core::py;
-
-template <class T> T* room(T* inside, int capacity, int n) {
-  return n <= capacity ? inside : static_cast<T*>(std::malloc(sizeof(T) * n));
-}
-
-void drop_saved(Saved& s) {
-  if (s.operand) drop_later(py(std::exchange(s.operand, nullptr)));
-  if (s.storage) rl::decref(std::exchange(s.storage, nullptr));
-  if (s.layout) rl::decref(std::exchange(s.layout, nullptr));
-  if (s.counter) counter_drop(std::exchange(s.counter, nullptr));
-}
-
-void drop_contents(Node* n) {
-  for (uint32_t i = 0; i < n->nsaved; i++) drop_saved(n->saved[i]);
-  for (uint32_t i = 0; i < n->nparams; i++) Py_CLEAR(n->params[i]);
-  for (uint32_t i = 0; i < n->nedges; i++)
-    if (n->edges[i].node) drop_later(py(std::exchange(n->edges[i].node, nullptr)));
-  if (n->variable) {
-    if (n->variable->extra && n->variable->extra->accumulator == n) n->variable->extra->accumulator = nullptr;
-    drop_later(py(std::exchange(n->variable, nullptr)));
-  }
-  if (NodeExtra* e = n->extra) {
-    for (HookEntry& h : e->hooks) Py_CLEAR(h.hooks);
-    for (RetainEntry& r : e->retained) Py_CLEAR(r.weak);
-    for (PyObject** p : {&e->post_hooks, &e->pre_hooks, &e->metadata, &e->name, &e->callable, &e->saved}) Py_CLEAR(*p);
-    if (e->inner) drop_later(py(std::exchange(e->inner, nullptr)));
-  }
-}
-
-int traverse(PyObject* o, visitproc visit, void* arg) {
-  Node* n = node_of(o);
-  Py_VISIT(Py_TYPE(o));
-  for (uint32_t i = 0; i < n->nedges; i++) Py_VISIT(n->edges[i].node);
-  for (uint32_t i = 0; i < n->nsaved; i++) Py_VISIT(n->saved[i].operand);
-  for (uint32_t i = 0; i < n->nparams; i++) Py_VISIT(n->params[i]);
-  Py_VISIT(n->variable);
-  if (NodeExtra* e = n->extra) {
-    for (HookEntry& h : e->hooks) Py_VISIT(h.hooks);
-    for (RetainEntry& r : e->retained) Py_VISIT(r.weak);
-    for (PyObject* p : {e->post_hooks, e->pre_hooks, e->metadata, e->name, e->callable, e->saved}) Py_VISIT(p);
-    Py_VISIT(e->inner);
-  }
-  return 0;
-}
-
-int clear(PyObject* o) {
-  drop_contents(node_of(o));
-  return 0;
-}
-
-void dealloc(PyObject* o) {
-  Node* n = node_of(o);
-  PyObject_GC_UnTrack(o);
-  if (n->weakrefs) PyObject_ClearWeakRefs(o);
-  drop_contents(n);
-  live_nodes--;
-  for (int i = 0; i < n->nouts; i++)
-    if (n->outs[i]) rl::decref(n->outs[i]);
-  if (n->backward) backward_drop(n->backward);
-  if (n->extra) {
-    if (n->extra->base) rl::decref(n->extra->base);
-    if (n->extra->view) rl::decref(n->extra->view);
-    delete n->extra;
-  }
-  if (n->edges != n->inline_edges) std::free(n->edges);
-  if (n->saved != n->inline_saved) std::free(n->saved);
-  if (n->params != n->inline_params) std::free(n->params);
-  if (n->outs != n->inline_outs) std::free(n->outs);
-  PyTypeObject* type = Py_TYPE(o);
-  if (free_count < kFree) free_nodes[free_count++] = n;
-  else PyObject_GC_Del(o);
-  Py_DECREF(type);
-}
-
-void save_memory(Saved& s, Tensor* t, int64_t version, int output) {
-  s.operand = nullptr;
-  s.storage = t->storage;
-  s.layout = t->layout;
-  s.counter = counter_of(t);
-  rl::incref(s.storage);
-  rl::incref(s.layout);
-  s.counter->refs++;
-  s.offset = t->offset;
-  s.version = version;
-  s.output = output;
-}
-
-void save_operand(Saved& s, Tensor* t, int64_t version) {
-  s = Saved{t, nullptr, nullptr, nullptr, 0, version, -1};
-  Py_INCREF(py(t));
-}
 
 bool needed(const Call& call, int i) { return call.needs[i / 64] >> (i % 64) & 1; }
 
@@ -119,11 +17,13 @@ void set_out(Node* n, int i, Layout* l) {
   n->outs[i] = l;
 }
 
-// The node of a call: edges, saved operands and parameters. `written`: the operand that an in-place call will overwrite;
-// where the derivative reads it, a copy is kept, at the same place in the graph.
+// The node of a call: edges, saved operands and parameters. `written`: the operand that an in-place
+// call will overwrite; where the derivative reads it, a copy is kept, at the same place in the
+// graph.
 Own<Node> build(Call& call, Backward* b, int nouts, Tensor* written) {
   int nsaved = static_cast<int>(b->operands.size() + b->outs.size());
-  Own<Node> n(node_new(NodeKind::Operator, call.tensors.size(), nsaved, static_cast<int>(b->params.size()), nouts));
+  Own<Node> n(node_new(
+      NodeKind::Operator, call.tensors.size(), nsaved, static_cast<int>(b->params.size()), nouts));
   n->op = call.op;
   n->backward = b;
   b->refs++;
@@ -158,232 +58,7 @@ bool is_operand(const Call& call, const Tensor* t) {
   return false;
 }
 
-// ---- hooks
-
-struct HookHandle { PyObject_HEAD PyObject *hooks, *id; };
-PyTypeObject* HookHandleType;
-HookHandle* handle_of(PyObject* o) { return reinterpret_cast<HookHandle*>(o); }
-
-PyObject* handle_remove(PyObject* o, PyObject*) {
-  HookHandle* h = handle_of(o);
-  if (PyDict_DelItem(h->hooks, h->id) < 0) PyErr_Clear();
-  Py_RETURN_NONE;
-}
-PyObject* handle_enter(PyObject* o, PyObject*) { return Py_NewRef(o); }
-PyObject* handle_exit(PyObject* o, PyObject*) { return handle_remove(o, nullptr); }
-PyObject* handle_id(PyObject* o, void*) { return Py_NewRef(handle_of(o)->id); }
-void handle_dealloc(PyObject* o) {
-  PyTypeObject* type = Py_TYPE(o);
-  Py_XDECREF(handle_of(o)->hooks);
-  Py_XDECREF(handle_of(o)->id);
-  type->tp_free(o);
-  Py_DECREF(type);
-}
-
-Ref add_hook(PyObject* dict, PyObject* callable) {
-  static long long ids = 0;
-  if (!PyCallable_Check(callable)) raise(PyExc_TypeError, "a hook must be callable, got %s", Py_TYPE(callable)->tp_name);
-  Ref handle = checked(HookHandleType->tp_alloc(HookHandleType, 0));
-  handle_of(handle.py())->hooks = Py_NewRef(dict);
-  handle_of(handle.py())->id = check(PyLong_FromLongLong(ids++));
-  check(PyDict_SetItem(dict, handle_of(handle.py())->id, callable));
-  return handle;
-}
-
-PyObject* dict_at(PyObject** place) {
-  if (!*place) *place = check(PyDict_New());
-  return *place;
-}
-
-// ---- tensors that Python's autograd functions save
-
-struct SavedTensor { PyObject_HEAD Saved saved; bool released; };
-PyTypeObject* SavedTensorType;
-SavedTensor* saved_of(PyObject* o) { return reinterpret_cast<SavedTensor*>(o); }
-
-PyObject* saved_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"tensor", "output", nullptr};
-  PyObject* tensor;
-  int output = -1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|i", const_cast<char**>(keywords), TensorType, &tensor, &output)) return nullptr;
-  return guarded([&] {
-    SavedTensor* s = saved_of(check(type->tp_alloc(type, 0)));
-    Tensor* t = tensor_of(tensor);
-    if (output >= 0) save_memory(s->saved, t, version_of(t), output);
-    else save_operand(s->saved, t, version_of(t));
-    return reinterpret_cast<PyObject*>(s);
-  });
-}
-[[noreturn]] void second_time() {
-  raise(PyExc_RuntimeError, "Trying to backward through the graph a second time: the values saved for it were freed by the first "
-        "backward(). Specify retain_graph=True there to keep them.");
-}
-PyObject* saved_get(PyObject* o, PyObject* args) {
-  PyObject* node = Py_None;
-  if (!PyArg_ParseTuple(args, "|O", &node)) return nullptr;
-  return guarded([&] {
-    SavedTensor* s = saved_of(o);
-    if (s->released) second_time();
-    return saved_unpack(Py_TYPE(node) == NodeType ? node_of(node) : nullptr, s->saved).release_object();
-  });
-}
-int saved_traverse(PyObject* o, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(o));
-  Py_VISIT(saved_of(o)->saved.operand);
-  return 0;
-}
-int saved_clear(PyObject* o) {
-  drop_saved(saved_of(o)->saved);
-  saved_of(o)->released = true;
-  return 0;
-}
-void saved_dealloc(PyObject* o) {
-  PyTypeObject* type = Py_TYPE(o);
-  PyObject_GC_UnTrack(o);
-  saved_clear(o);
-  type->tp_free(o);
-  Py_DECREF(type);
-}
-
-// ---- the Python type
-
-PyObject* get_name(PyObject* o, void*) { return PyUnicode_FromString(node_name(node_of(o)).c_str()); }
-PyObject* get_next(PyObject* o, void*) {
-  return guarded([&] {
-    Node* n = node_of(o);
-    Ref tuple = checked(PyTuple_New(n->nedges));
-    for (uint32_t i = 0; i < n->nedges; i++) {
-      PyObject* next = n->edges[i].node ? py(n->edges[i].node) : Py_None;
-      PyTuple_SET_ITEM(tuple.py(), i, check(Py_BuildValue("OI", next, n->edges[i].output)));
-    }
-    return tuple.release();
-  });
-}
-PyObject* get_metadata(PyObject* o, void*) {
-  return guarded([&] { return Py_NewRef(dict_at(&node_extra(node_of(o))->metadata)); });
-}
-PyObject* get_variable(PyObject* o, void*) { return Py_NewRef(node_of(o)->variable ? py(node_of(o)->variable) : Py_None); }
-PyObject* get_sequence(PyObject* o, void*) { return PyLong_FromUnsignedLongLong(node_of(o)->sequence); }
-PyObject* get_operator(PyObject* o, void*) {
-  Operator* op = node_of(o)->op;
-  return Py_NewRef(op ? reinterpret_cast<PyObject*>(op) : Py_None);
-}
-PyObject* node_hook(PyObject* o, PyObject* callable) {
-  return guarded([&] { return add_hook(dict_at(&node_extra(node_of(o))->post_hooks), callable).release(); });
-}
-PyObject* node_prehook(PyObject* o, PyObject* callable) {
-  return guarded([&] { return add_hook(dict_at(&node_extra(node_of(o))->pre_hooks), callable).release(); });
-}
-PyObject* node_repr(PyObject* o) { return PyUnicode_FromFormat("<%s at %p>", node_name(node_of(o)).c_str(), o); }
-
-template <class F> void* fn(F f) { return reinterpret_cast<void*>(f); }
-PyMethodDef node_methods[] = {
-    {"register_hook", node_hook, METH_O, "hook(grad_inputs, grad_outputs) -> grad_inputs or None"},
-    {"register_prehook", node_prehook, METH_O, "hook(grad_outputs) -> grad_outputs or None"},
-    {nullptr, nullptr, 0, nullptr},
-};
-PyGetSetDef node_getset[] = {
-    {"name", get_name, nullptr, "\"AddBackward0\"", nullptr},
-    {"__name__", get_name, nullptr, nullptr, nullptr},
-    {"next_functions", get_next, nullptr, "((node or None, output number), ...), one an operand", nullptr},
-    {"metadata", get_metadata, nullptr, "a dict of yours", nullptr},
-    {"variable", get_variable, nullptr, "AccumulateGrad: the leaf", nullptr},
-    {"operator", get_operator, nullptr, "the operator that ran, where one did", nullptr},
-    {"_sequence_nr", get_sequence, nullptr, nullptr, nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr},
-};
-PyMemberDef node_members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(Node, weakrefs), READONLY, nullptr},
-    {nullptr, 0, 0, 0, nullptr},
-};
-PyType_Slot node_slots[] = {
-    {Py_tp_dealloc, fn(dealloc)}, {Py_tp_traverse, fn(traverse)}, {Py_tp_clear, fn(clear)}, {Py_tp_repr, fn(node_repr)},
-    {Py_tp_methods, node_methods}, {Py_tp_getset, node_getset}, {Py_tp_members, node_members}, {0, nullptr},
-};
-PyType_Spec node_spec = {"rushlight._core.Node", sizeof(Node), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, node_slots};
-
-PyMethodDef handle_methods[] = {
-    {"remove", handle_remove, METH_NOARGS, nullptr},
-    {"__enter__", handle_enter, METH_NOARGS, nullptr},
-    {"__exit__", handle_exit, METH_VARARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr},
-};
-PyGetSetDef handle_getset[] = {{"id", handle_id, nullptr, nullptr, nullptr}, {nullptr, nullptr, nullptr, nullptr, nullptr}};
-PyType_Slot handle_slots[] = {{Py_tp_dealloc, fn(handle_dealloc)}, {Py_tp_methods, handle_methods}, {Py_tp_getset, handle_getset}, {0, nullptr}};
-PyType_Spec handle_spec = {"rushlight._core.RemovableHandle", sizeof(HookHandle), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
-
-PyMethodDef saved_methods[] = {{"unpack", saved_get, METH_VARARGS, "the tensor, after its version is checked"}, {nullptr, nullptr, 0, nullptr}};
-PyType_Slot saved_slots[] = {
-    {Py_tp_new, fn(saved_new)}, {Py_tp_dealloc, fn(saved_dealloc)}, {Py_tp_traverse, fn(saved_traverse)},
-    {Py_tp_clear, fn(saved_clear)}, {Py_tp_methods, saved_methods}, {0, nullptr},
-};
-PyType_Spec saved_spec = {"rushlight._core.SavedTensor", sizeof(SavedTensor), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, saved_slots};
-
 }  // namespace
-
-// ---- nodes
-
-Node* node_new(NodeKind kind, int nedges, int nsaved, int nparams, int nouts) {
-  Node* n;
-  if (free_count) {
-    n = free_nodes[--free_count];
-    PyObject_Init(py(n), NodeType);
-  } else {
-    n = PyObject_GC_New(Node, NodeType);
-    check(py(n));
-  }
-  std::memset(reinterpret_cast<char*>(n) + offsetof(Node, kind), 0, offsetof(Node, inline_edges) - offsetof(Node, kind));
-  n->kind = kind;
-  n->edges = room(n->inline_edges, 3, nedges);
-  n->saved = room(n->inline_saved, 2, nsaved);
-  n->params = room(n->inline_params, 2, nparams);
-  n->outs = room(n->inline_outs, 1, nouts);
-  for (int i = 0; i < nedges; i++) n->edges[i] = Edge{nullptr, 0};
-  for (int i = 0; i < nsaved; i++) n->saved[i] = Saved{};
-  for (int i = 0; i < nparams; i++) n->params[i] = nullptr;
-  for (int i = 0; i < nouts; i++) n->outs[i] = nullptr;
-  n->nedges = nedges;
-  n->nsaved = nsaved;
-  n->nparams = nparams;
-  n->nouts = static_cast<uint16_t>(nouts);
-  n->sequence = kind == NodeKind::Accumulate ? UINT64_MAX : ++sequence;
-  live_nodes++;
-  PyObject_GC_Track(py(n));
-  return n;
-}
-
-NodeExtra* node_extra(Node* n) {
-  if (!n->extra) n->extra = new NodeExtra;
-  return n->extra;
-}
-
-void node_release(Node* n) {
-  n->released = true;
-  for (uint32_t i = 0; i < n->nsaved; i++) drop_saved(n->saved[i]);
-  for (uint32_t i = 0; i < n->nparams; i++) Py_CLEAR(n->params[i]);
-  if (!n->extra) return;
-  if (n->extra->inner) node_release(n->extra->inner);
-  if (n->extra->saved)
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(n->extra->saved); i++) saved_clear(PyTuple_GET_ITEM(n->extra->saved, i));
-}
-
-std::string node_name(Node* n) {
-  switch (n->kind) {
-    case NodeKind::Accumulate: return "AccumulateGrad";
-    case NodeKind::WriteView: return "CopySlices";
-    case NodeKind::ViewOf: return "AsStridedBackward0";
-    case NodeKind::Python: return n->extra && n->extra->name ? PyUnicode_AsUTF8(n->extra->name) : "PythonNode";
-    default: break;
-  }
-  std::string name;
-  bool up = true;
-  for (const char* c = n->op->text; *c && *c != '.'; c++) {
-    if (*c == '_') { up = true; continue; }
-    name += up && *c >= 'a' && *c <= 'z' ? static_cast<char>(*c - 32) : *c;
-    up = false;
-  }
-  return name + "Backward0";
-}
 
 Node* current_grad_fn(Tensor* t) {
   Tensor* base = t->base;
@@ -401,10 +76,10 @@ Node* current_grad_fn(Tensor* t) {
 }
 
 Edge gradient_edge(Tensor* t) {
-  if (Node* n = current_grad_fn(t)) return Edge{node_of(Py_NewRef(py(n))), t->output};
+  if (Node* n = current_grad_fn(t)) return edge_to(n, t->output);
   if (!needs_grad(t)) return Edge{nullptr, 0};
   TensorExtra* e = extra_of(t);
-  if (e->accumulator) return Edge{node_of(Py_NewRef(py(e->accumulator))), 0};
+  if (e->accumulator) return edge_to(e->accumulator, 0);
   Node* n = node_new(NodeKind::Accumulate, 0, 0, 0, 1);
   set_out(n, 0, t->layout);
   n->variable = t;
@@ -420,7 +95,7 @@ void attach(Tensor* t, Node* n, uint32_t output) {
   t->requires_grad = true;
   if (t->base) t->base_version = version_of(t);
   track(t);
-  if (t->extra) Py_CLEAR(t->extra->hooks);                     // they stay with the node they were registered on
+  if (t->extra) Py_CLEAR(t->extra->hooks);  // they stay with the node they were registered on
   if (t->retains_grad) {
     t->retains_grad = false;
     tensor_retain_grad(t);
@@ -437,7 +112,7 @@ void rebase(Tensor* written, Node* n, uint32_t output) {
   for (uint32_t i = 0; i < n->nedges; i++) {
     Edge e = n->edges[i];
     bool window = e.node && e.node == written->grad_fn && e.output == written->output;
-    if (e.node && !window) w->edges[i + 1] = Edge{node_of(Py_NewRef(py(e.node))), e.output};
+    if (e.node && !window) w->edges[i + 1] = edge_to(e.node, e.output);
   }
   set_out(w.get(), 0, base->layout);
   NodeExtra* e = node_extra(w.get());
@@ -457,14 +132,16 @@ void record_call(Call& call, Plan* plan, Ref& result) {
   Small<Tensor*, 4> outs;
   for (int i = 0; i < n; i++) {
     PyObject* o = tuple ? PyTuple_GET_ITEM(result.py(), i) : result.py();
-    if (!is_tensor(o)) return;                                 // numbers, lists: nothing to differentiate
+    if (!is_tensor(o)) return;  // numbers, lists: nothing to differentiate
     objects.push(o);
     outs.push(tensor_of(o));
   }
-  Backward* b = plan->backward_known ? plan->backward : plan_backward(plan, call, objects.data(), n);
+  Backward* b =
+      plan->backward_known ? plan->backward : plan_backward(plan, call, objects.data(), n);
   if (!b) return;
   for (int i = 0; i < n; i++) {
-    if (!is_operand(call, outs[i])) continue;                  // a call that returned its operand: the result is a tensor of its own
+    if (!is_operand(call, outs[i]))
+      continue;  // a call that returned its operand: the result is a tensor of its own
     Own<Tensor> alias = tensor_alias(outs[i]);
     outs[i] = alias.get();
     if (!tuple) result = Ref(alias.release_object());
@@ -483,7 +160,10 @@ void record_call(Call& call, Plan* plan, Ref& result) {
 Own<Node> node_before_write(Call& call, Plan* plan, Tensor* out) {
   PyObject* object = py(out);
   Backward* b = plan_backward(plan, call, &object, 1);
-  if (!b) raise(PyExc_RuntimeError, "[%s_] is not differentiable, and the tensor it writes or reads is part of a graph", call.op->text);
+  if (!b)
+    raise(PyExc_RuntimeError,
+        "[%s_] is not differentiable, and the tensor it writes or reads is part of a graph",
+        call.op->text);
   return build(call, b, 1, out);
 }
 
@@ -504,70 +184,22 @@ void record_view(Call& call, Tensor* view) {
   attach(view, node.get(), 0);
 }
 
-Own<Tensor> saved_unpack(Node* n, const Saved& s) {
-  int64_t version = s.operand ? version_of(s.operand) : s.counter ? s.counter->value : 0;
-  const Layout* l = s.operand ? s.operand->layout : s.layout;
-  if (!l) second_time();
-  if (version != s.version) {
-    std::string source = "an operand";
-    Node* maker = s.output >= 0 ? n : s.operand ? s.operand->grad_fn : nullptr;
-    if (maker) source = "output " + std::to_string(s.output >= 0 ? s.output : static_cast<int>(s.operand->output)) + " of " + node_name(maker);
-    raise(PyExc_RuntimeError, "one of the variables needed for gradient computation has been modified by an inplace operation: "
-          "[%s %s], which is %s, is at version %lld; expected version %lld instead. It was saved by %s.", dtype_name(l->dtype),
-          rl::shape_text(l->ndim, l->dims).c_str(), source.c_str(), static_cast<long long>(version), static_cast<long long>(s.version),
-          n ? node_name(n).c_str() : "an autograd function");
-  }
-  if (s.operand) return Own<Tensor>::borrow(s.operand);
-  rl::incref(s.storage);
-  rl::incref(s.layout);
-  Own<Tensor> t = tensor_make(s.storage, s.layout, s.offset);
-  t->counter = s.counter;
-  s.counter->refs++;
-  if (n && s.output >= 0 && rl::is_floating(s.layout->dtype)) attach(t.get(), n, s.output);
-  return t;
-}
-
-// ---- hooks of tensors
-
-Ref tensor_hook(Tensor* t, PyObject* callable) {
-  if (!needs_grad(t)) raise(PyExc_RuntimeError, "cannot register a hook on a tensor that doesn't require gradient");
-  Node* n = current_grad_fn(t);
-  TensorExtra* e = extra_of(t);
-  if (!e->hooks) {
-    dict_at(&e->hooks);
-    track(t);
-    if (n) node_extra(n)->hooks.push_back({t->output, Py_NewRef(e->hooks)});
-  }
-  return add_hook(e->hooks, callable);
-}
-
-Ref tensor_post_hook(Tensor* t, PyObject* callable) {
-  if (!needs_grad(t) || current_grad_fn(t)) raise(PyExc_RuntimeError, "post accumulate grad hooks cannot be registered on non-leaf tensors");
-  track(t);
-  return add_hook(dict_at(&extra_of(t)->post_hooks), callable);
-}
-
-void tensor_retain_grad(Tensor* t) {
-  if (!needs_grad(t)) raise(PyExc_RuntimeError, "can't retain_grad on Tensor that has requires_grad=False");
-  Node* n = current_grad_fn(t);
-  if (!n || t->retains_grad) return;
-  node_extra(n)->retained.push_back({t->output, check(PyWeakref_NewRef(py(t), nullptr))});
-  t->retains_grad = true;
-}
-
 // ---- functions
 
 namespace {
 
 PyObject* python_node(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"tensors", "backward", "outs", "name", "saved", "materialize", nullptr};
+  static const char* keywords[] = {
+      "tensors", "backward", "outs", "name", "saved", "materialize", nullptr};
   PyObject *tensors, *callable, *outs, *name, *saved = nullptr;
   int materialize = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOU|Op", const_cast<char**>(keywords), &tensors, &callable, &outs, &name, &saved, &materialize))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOU|Op", const_cast<char**>(keywords), &tensors,
+          &callable, &outs, &name, &saved, &materialize))
     return nullptr;
   return guarded([&]() -> PyObject* {
     Ref in = checked(PySequence_Tuple(tensors)), out = checked(PySequence_Tuple(outs));
-    int nin = static_cast<int>(PyTuple_GET_SIZE(in.py())), nout = static_cast<int>(PyTuple_GET_SIZE(out.py()));
+    int nin = static_cast<int>(PyTuple_GET_SIZE(in.py())),
+        nout = static_cast<int>(PyTuple_GET_SIZE(out.py()));
     Own<Node> n(node_new(NodeKind::Python, nin, 0, 0, nout));
     bool any = false;
     for (int i = 0; i < nin; i++) {
@@ -584,7 +216,8 @@ PyObject* python_node(PyObject*, PyObject* args, PyObject* kwargs) {
     if (saved && saved != Py_None) {
       e->saved = check(PySequence_Tuple(saved));
       for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(e->saved); i++)
-        if (Py_TYPE(PyTuple_GET_ITEM(e->saved, i)) != SavedTensorType) raise(PyExc_TypeError, "[python_node] saved holds SavedTensors only");
+        if (Py_TYPE(PyTuple_GET_ITEM(e->saved, i)) != SavedTensorType)
+          raise(PyExc_TypeError, "[python_node] saved holds SavedTensors only");
       n->had_saved = PyTuple_GET_SIZE(e->saved) > 0;
     }
     for (int i = 0; i < nout; i++) {
@@ -602,13 +235,18 @@ PyObject* python_node(PyObject*, PyObject* args, PyObject* kwargs) {
   });
 }
 
-PyObject* as_tuple(PyObject* o) { return is_tensor(o) || o == Py_None ? PyTuple_Pack(1, o) : PySequence_Tuple(o); }
+PyObject* as_tuple(PyObject* o) {
+  return is_tensor(o) || o == Py_None ? PyTuple_Pack(1, o) : PySequence_Tuple(o);
+}
 
 PyObject* grad(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "allow_unused", nullptr};
+  static const char* keywords[] = {
+      "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "allow_unused", nullptr};
   PyObject *outputs, *inputs, *gradients = Py_None, *keep = Py_None;
   int create = 0, unused = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|OOpp", const_cast<char**>(keywords), &outputs, &inputs, &gradients, &keep, &create, &unused)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|OOpp", const_cast<char**>(keywords), &outputs,
+          &inputs, &gradients, &keep, &create, &unused))
+    return nullptr;
   return guarded([&] {
     Ref out = checked(as_tuple(outputs)), in = checked(as_tuple(inputs));
     Ref given = gradients == Py_None ? Ref() : checked(as_tuple(gradients));
@@ -618,10 +256,13 @@ PyObject* grad(PyObject*, PyObject* args, PyObject* kwargs) {
 }
 
 PyObject* backward(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"tensors", "grad_tensors", "retain_graph", "create_graph", "inputs", nullptr};
+  static const char* keywords[] = {
+      "tensors", "grad_tensors", "retain_graph", "create_graph", "inputs", nullptr};
   PyObject *outputs, *gradients = Py_None, *keep = Py_None, *inputs = Py_None;
   int create = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOpO", const_cast<char**>(keywords), &outputs, &gradients, &keep, &create, &inputs)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOpO", const_cast<char**>(keywords), &outputs,
+          &gradients, &keep, &create, &inputs))
+    return nullptr;
   return guarded([&] {
     Ref out = checked(as_tuple(outputs));
     Ref given = gradients == Py_None ? Ref() : checked(as_tuple(gradients));
@@ -632,25 +273,22 @@ PyObject* backward(PyObject*, PyObject* args, PyObject* kwargs) {
   });
 }
 
-template <class F> PyCFunction function(F f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f)); }
+template <class F>
+PyCFunction function(F f) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
+}
 
 }  // namespace
 
 PyMethodDef tape_functions[] = {
     {"python_node", function(python_node), METH_VARARGS | METH_KEYWORDS,
-     "python_node(tensors, backward, outs, name, saved=None, materialize=True) -> outs, made by a node whose derivative is backward(*grads)"},
-    {"grad", function(grad), METH_VARARGS | METH_KEYWORDS, "grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)"},
-    {"backward", function(backward), METH_VARARGS | METH_KEYWORDS, "backward(tensors, grad_tensors, retain_graph, create_graph, inputs)"},
+        "python_node(tensors, backward, outs, name, saved=None, materialize=True) -> outs, made by "
+        "a node whose derivative is backward(*grads)"},
+    {"grad", function(grad), METH_VARARGS | METH_KEYWORDS,
+        "grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)"},
+    {"backward", function(backward), METH_VARARGS | METH_KEYWORDS,
+        "backward(tensors, grad_tensors, retain_graph, create_graph, inputs)"},
     {nullptr, nullptr, 0, nullptr},
 };
-
-void tape_init(PyObject* m) {
-  NodeType = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&node_spec)));
-  HookHandleType = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&handle_spec)));
-  SavedTensorType = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&saved_spec)));
-  add_type(m, "Node", NodeType);
-  add_type(m, "RemovableHandle", HookHandleType);
-  add_type(m, "SavedTensor", SavedTensorType);
-}
 
 }  // namespace core

@@ -1,6 +1,7 @@
 // The tape: nodes, edges, saved tensors, and the engine's entry.
-// Invariant: edges point to older nodes only, so the graph has no cycles of nodes; a node never owns a tensor that it
-// produced (outputs are saved as memory, not as objects), so graphs die by reference counts alone.
+// Invariant: edges point to older nodes only, so the graph has no cycles of nodes; a node never
+// owns a tensor that it produced (outputs are saved as memory, not as objects), so graphs die by
+// reference counts alone.
 #pragma once
 #include "core.h"
 #include "plan.h"
@@ -32,7 +33,8 @@ struct NodeExtra {
   PyObject* saved = nullptr;                           // Python: SavedTensors, freed with the graph
   bool materialize = true;
   Node* inner = nullptr;                               // WriteView: the node of the call that wrote
-  Layout *base = nullptr, *view = nullptr;             // WriteView, ViewOf: geometry; offset relative to the base's
+  // WriteView, ViewOf: geometry; offset relative to the base's
+  Layout *base = nullptr, *view = nullptr;
   int64_t offset = 0;
 };
 
@@ -60,20 +62,28 @@ struct Node {
   PyObject* inline_params[2];
   Layout* inline_outs[1];
 };
-extern PyTypeObject* NodeType;
+extern PyTypeObject *NodeType, *SavedTensorType;
+inline Node* node_of(PyObject* o) { return reinterpret_cast<Node*>(o); }
+inline PyObject* py(Node* n) { return reinterpret_cast<PyObject*>(n); }
+inline Edge edge_to(Node* n, uint32_t output) { Py_INCREF(py(n)); return Edge{n, output}; }
 
 
-Node* current_grad_fn(Tensor*);                        // borrowed; regenerated for a view whose base was written
+Node* current_grad_fn(Tensor*);  // borrowed; regenerated for a view whose base was written
 Edge gradient_edge(Tensor*);                           // owned node
-void record_call(Call&, Plan*, Ref& result);           // the result's tensors get a node, where differentiable
-Own<Node> node_before_write(Call&, Plan*, Tensor* out);  // in-place calls: what the derivative reads, before it is overwritten
+// the result's tensors get a node, where differentiable
+void record_call(Call&, Plan*, Ref& result);
+// in-place calls: what the derivative reads, before it is overwritten
+Own<Node> node_before_write(Call&, Plan*, Tensor* out);
 void record_write(Node*, Tensor* out);                   // and after
 void record_view(Call&, Tensor* view);                 // an affine view by its operator
 Node* node_new(NodeKind, int nedges, int nsaved, int nparams, int nouts);
 NodeExtra* node_extra(Node*);
 void node_release(Node*);                              // drops what was saved
 void attach(Tensor*, Node* borrowed, uint32_t output); // the tensor becomes that output
-void rebase(Tensor* written, Node* borrowed, uint32_t output);   // the same after an in-place write; handles views
+// the same after an in-place write; handles views
+void rebase(Tensor* written, Node* borrowed, uint32_t output);
+void save_memory(Saved&, Tensor*, int64_t version, int output);
+void save_operand(Saved&, Tensor*, int64_t version);
 Own<Tensor> saved_unpack(Node*, const Saved&);         // checks the version
 std::string node_name(Node*);
 
@@ -81,9 +91,10 @@ Ref tensor_hook(Tensor*, PyObject* callable);
 Ref tensor_post_hook(Tensor*, PyObject* callable);
 void tensor_retain_grad(Tensor*);
 
-// engine.cpp. Sequences of tensors; `gradients` may hold None. accumulate: into .grad of leaves (inputs None: of all);
-// otherwise the result is a tuple of gradients of `inputs`.
-Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create, PyObject* inputs, bool accumulate, bool allow_unused);
+// engine.cpp. Sequences of tensors; `gradients` may hold None. accumulate: into .grad of leaves
+// (inputs None: of all); otherwise the result is a tuple of gradients of `inputs`.
+Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create, PyObject* inputs,
+    bool accumulate, bool allow_unused);
 
 extern PyMethodDef tape_functions[];
 extern int64_t live_nodes;

@@ -1,5 +1,7 @@
-// Tensor: life, getset, number slots. Takes storages, layouts and offsets; gives the Python type `rushlight.Tensor`.
-// Invariant: a tensor of the exact base type without gradient, base or hooks costs one freelist pop and is untracked.
+// Tensor: life, getset, number slots. Takes storages, layouts and offsets; gives the Python type
+// `rushlight.Tensor`.
+// Invariant: a tensor of the exact base type without gradient, base or hooks costs one freelist pop
+// and is untracked.
 #include "tensor.h"
 
 #include "dtype.h"
@@ -29,7 +31,8 @@ Tensor* raw_new() {
 }
 
 void reset(Tensor* t) {
-  std::memset(reinterpret_cast<char*>(t) + offsetof(Tensor, storage), 0, sizeof(Tensor) - offsetof(Tensor, storage));
+  std::memset(reinterpret_cast<char*>(t) + offsetof(Tensor, storage), 0,
+      sizeof(Tensor) - offsetof(Tensor, storage));
 }
 
 void drop_references(Tensor* t) {
@@ -85,7 +88,8 @@ PyObject* tp_new(PyTypeObject* type, PyObject* args, PyObject*) {
       source = tensor_dense(default_dtype, 1, &zero);
     } else {
       PyObject* data = PyTuple_GET_ITEM(args, 0);
-      source = is_tensor(data) ? Own<Tensor>::borrow(tensor_of(data)) : tensor_from_data(data, Py_None);
+      source =
+          is_tensor(data) ? Own<Tensor>::borrow(tensor_of(data)) : tensor_from_data(data, Py_None);
     }
     return tensor_subclass(type, source.get()).release_object();
   });
@@ -97,12 +101,16 @@ PyObject* get_shape(PyObject* o, void*) {
   Layout* l = tensor_of(o)->layout;
   return guarded([&] { return size_tuple(l->shape(), l->ndim).release(); });
 }
-PyObject* get_dtype(PyObject* o, void*) { return Py_NewRef(dtype_object(tensor_of(o)->layout->dtype)); }
+PyObject* get_dtype(PyObject* o, void*) {
+  return Py_NewRef(dtype_object(tensor_of(o)->layout->dtype));
+}
 PyObject* get_device(PyObject* o, void*) {
   return guarded([&] { return Py_NewRef(device_object(tensor_of(o)->layout->device)); });
 }
 PyObject* get_ndim(PyObject* o, void*) { return PyLong_FromLong(tensor_of(o)->layout->ndim); }
-PyObject* get_requires_grad(PyObject* o, void*) { return PyBool_FromLong(needs_grad(tensor_of(o))); }
+PyObject* get_requires_grad(PyObject* o, void*) {
+  return PyBool_FromLong(needs_grad(tensor_of(o)));
+}
 int put_requires_grad(PyObject* o, PyObject* value, void*) {
   return guarded_int([&] {
     if (!value) raise(PyExc_AttributeError, "cannot delete requires_grad");
@@ -119,15 +127,18 @@ int put_grad(PyObject* o, PyObject* value, void*) {
     Tensor* t = tensor_of(o);
     Tensor* grad = nullptr;
     if (value && value != Py_None) {
-      if (!is_tensor(value)) raise(PyExc_TypeError, "assigned grad expected to be a Tensor or None but got %s", Py_TYPE(value)->tp_name);
+      if (!is_tensor(value))
+        raise(PyExc_TypeError, "assigned grad expected to be a Tensor or None but got %s",
+            Py_TYPE(value)->tp_name);
       grad = tensor_of(value);
       if (grad == t) raise(PyExc_RuntimeError, "can't assign Variable as its own grad");
       const Layout *a = t->layout, *b = grad->layout;
       if (a->dtype != b->dtype)
-        raise(PyExc_RuntimeError, "assigned grad has data of a different type: %s, expected %s", dtype_name(b->dtype), dtype_name(a->dtype));
+        raise(PyExc_RuntimeError, "assigned grad has data of a different type: %s, expected %s",
+            dtype_name(b->dtype), dtype_name(a->dtype));
       if (a->ndim != b->ndim || std::memcmp(a->dims, b->dims, sizeof(int64_t) * a->ndim))
         raise(PyExc_RuntimeError, "assigned grad has data of a different size: %s, expected %s",
-              rl::shape_text(b->ndim, b->dims).c_str(), rl::shape_text(a->ndim, a->dims).c_str());
+            rl::shape_text(b->ndim, b->dims).c_str(), rl::shape_text(a->ndim, a->dims).c_str());
     }
     TensorExtra* e = extra_of(t);
     Py_XINCREF(value == Py_None ? nullptr : value);
@@ -146,8 +157,12 @@ PyObject* get_grad_fn(PyObject* o, void*) {
 PyObject* get_is_leaf(PyObject* o, void*) {
   return guarded([&] { return PyBool_FromLong(current_grad_fn(tensor_of(o)) == nullptr); });
 }
-PyObject* get_retains_grad(PyObject* o, void*) { return PyBool_FromLong(tensor_of(o)->retains_grad); }
-PyObject* get_output_nr(PyObject* o, void*) { return PyLong_FromUnsignedLong(tensor_of(o)->output); }
+PyObject* get_retains_grad(PyObject* o, void*) {
+  return PyBool_FromLong(tensor_of(o)->retains_grad);
+}
+PyObject* get_output_nr(PyObject* o, void*) {
+  return PyLong_FromUnsignedLong(tensor_of(o)->output);
+}
 PyObject* get_version(PyObject* o, void*) { return PyLong_FromLongLong(version_of(tensor_of(o))); }
 PyObject* get_base(PyObject* o, void*) {
   Tensor* b = tensor_of(o)->base;
@@ -164,10 +179,14 @@ PyObject* get_data(PyObject* o, void*) {
 }
 int put_data(PyObject* o, PyObject* value, void*) {
   return guarded_int([&] {
-    if (!value || !is_tensor(value)) raise(PyExc_TypeError, "data must be a Tensor, got %s", value ? Py_TYPE(value)->tp_name : "nothing");
+    if (!value || !is_tensor(value))
+      raise(PyExc_TypeError, "data must be a Tensor, got %s",
+          value ? Py_TYPE(value)->tp_name : "nothing");
     Tensor *t = tensor_of(o), *v = tensor_of(value);
     if (t->requires_grad && !rl::is_floating(v->layout->dtype))
-      raise(PyExc_RuntimeError, "data set to a tensor that requires gradients must be floating point, got %s", dtype_name(v->layout->dtype));
+      raise(PyExc_RuntimeError,
+          "data set to a tensor that requires gradients must be floating point, got %s",
+          dtype_name(v->layout->dtype));
     rl::incref(v->storage);
     rl::incref(v->layout);
     set_layout(t, v->storage, v->layout, v->offset);
@@ -188,27 +207,33 @@ PyGetSetDef getset[] = {
     {"output_nr", get_output_nr, nullptr, "which output of grad_fn this is", nullptr},
     {"_version", get_version, nullptr, "in-place writes to this view family", nullptr},
     {"_base", get_base, nullptr, "root of the view family, None for others", nullptr},
-    {"data", get_data, put_data, "the same memory, outside the tape, with a version counter of its own", nullptr},
-    {"layout_id", get_layout_id, nullptr, "equal for equal shape, strides, dtype and device", nullptr},
+    {"data", get_data, put_data,
+        "the same memory, outside the tape, with a version counter of its own", nullptr},
+    {"layout_id", get_layout_id, nullptr, "equal for equal shape, strides, dtype and device",
+        nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-// ---- number slots: the registered operator, or NotImplemented for operands that no tensor slot takes
+// ---- number slots: the registered operator, or NotImplemented for operands that no tensor slot
+// takes
 
 bool operand(PyObject* o) {
   return is_tensor(o) || PyFloat_Check(o) || PyLong_Check(o) || is_value(o);
 }
 
-template <int S> PyObject* binary(PyObject* a, PyObject* b) {
+template <int S>
+PyObject* binary(PyObject* a, PyObject* b) {
   if (!slots[S] || !operand(a) || !operand(b)) Py_RETURN_NOTIMPLEMENTED;
   PyObject* args[2] = {a, b};
   return operator_vectorcall(reinterpret_cast<PyObject*>(slots[S]), args, 2, nullptr);
 }
-template <int S> PyObject* unary(PyObject* a) {
+template <int S>
+PyObject* unary(PyObject* a) {
   if (!slots[S]) Py_RETURN_NOTIMPLEMENTED;
   return operator_vectorcall(reinterpret_cast<PyObject*>(slots[S]), &a, 1, nullptr);
 }
-template <int S> PyObject* ternary(PyObject* a, PyObject* b, PyObject* modulus) {
+template <int S>
+PyObject* ternary(PyObject* a, PyObject* b, PyObject* modulus) {
   if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
   return binary<S>(a, b);
 }
@@ -228,14 +253,16 @@ Py_hash_t hash(PyObject* o) { return static_cast<Py_hash_t>(reinterpret_cast<uin
 PyObject* repr(PyObject* o) {
   if (hooks.format) return PyObject_CallOneArg(hooks.format, o);
   const Layout* l = tensor_of(o)->layout;
-  return PyUnicode_FromFormat("<Tensor %s %s>", dtype_name(l->dtype), rl::shape_text(l->ndim, l->dims).c_str());
+  return PyUnicode_FromFormat(
+      "<Tensor %s %s>", dtype_name(l->dtype), rl::shape_text(l->ndim, l->dims).c_str());
 }
 
 int truth(PyObject* o) {
   return guarded_int([&] {
     Tensor* t = tensor_of(o);
     if (t->layout->numel != 1)
-      raise(PyExc_RuntimeError, "Boolean value of Tensor with %s is ambiguous", t->layout->numel ? "more than one value" : "no values");
+      raise(PyExc_RuntimeError, "Boolean value of Tensor with %s is ambiguous",
+          t->layout->numel ? "more than one value" : "no values");
     Ref value(scalar_of(t->layout->dtype, data_of(t)));
     return check(PyObject_IsTrue(value.py()));
   });
@@ -243,14 +270,16 @@ int truth(PyObject* o) {
 PyObject* as_int(PyObject* o) {
   return guarded([&] {
     Tensor* t = tensor_of(o);
-    if (t->layout->numel != 1) raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+    if (t->layout->numel != 1)
+      raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
     return check(PyNumber_Long(Ref(tensor_item(t)).py()));
   });
 }
 PyObject* as_float(PyObject* o) {
   return guarded([&] {
     Tensor* t = tensor_of(o);
-    if (t->layout->numel != 1) raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+    if (t->layout->numel != 1)
+      raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
     return check(PyNumber_Float(Ref(tensor_item(t)).py()));
   });
 }
@@ -258,41 +287,78 @@ PyObject* as_index(PyObject* o) {
   return guarded([&] {
     Tensor* t = tensor_of(o);
     if (t->layout->numel != 1 || rl::is_floating(t->layout->dtype))
-      raise(PyExc_TypeError, "only integer tensors of a single element can be converted to an index");
+      raise(
+          PyExc_TypeError, "only integer tensors of a single element can be converted to an index");
     return check(PyNumber_Long(Ref(tensor_item(t)).py()));
   });
 }
 
-template <class F> void* fn(F f) { return reinterpret_cast<void*>(f); }
+template <class F>
+void* fn(F f) {
+  return reinterpret_cast<void*>(f);
+}
 
 PyMemberDef members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Tensor, weakrefs), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr},
 };
 PyType_Slot type_slots[] = {
-    {Py_tp_new, fn(tp_new)}, {Py_tp_dealloc, fn(dealloc)}, {Py_tp_traverse, fn(traverse)}, {Py_tp_clear, fn(clear)},
-    {Py_tp_getset, getset}, {Py_tp_methods, tensor_methods}, {Py_tp_members, members}, {Py_tp_repr, fn(repr)},
-    {Py_tp_hash, fn(hash)}, {Py_tp_richcompare, fn(compare)}, {Py_tp_iter, fn(tensor_iter)},
-    {Py_mp_length, fn(tensor_length)}, {Py_mp_subscript, fn(tensor_getitem)}, {Py_mp_ass_subscript, fn(tensor_setitem)},
-    {Py_sq_length, fn(tensor_length)}, {Py_sq_item, fn(tensor_item_at)},
-    {Py_nb_bool, fn(truth)}, {Py_nb_int, fn(as_int)}, {Py_nb_float, fn(as_float)}, {Py_nb_index, fn(as_index)},
-    {Py_nb_add, fn(binary<kAdd>)}, {Py_nb_subtract, fn(binary<kSub>)}, {Py_nb_multiply, fn(binary<kMul>)},
-    {Py_nb_true_divide, fn(binary<kTrueDiv>)}, {Py_nb_floor_divide, fn(binary<kFloorDiv>)},
-    {Py_nb_remainder, fn(binary<kMod>)}, {Py_nb_power, fn(ternary<kPow>)}, {Py_nb_matrix_multiply, fn(binary<kMatMul>)},
-    {Py_nb_negative, fn(unary<kNeg>)}, {Py_nb_absolute, fn(unary<kAbs>)}, {Py_nb_invert, fn(unary<kInvert>)},
-    {Py_nb_and, fn(binary<kAnd>)}, {Py_nb_or, fn(binary<kOr>)}, {Py_nb_xor, fn(binary<kXor>)},
-    {Py_nb_lshift, fn(binary<kLShift>)}, {Py_nb_rshift, fn(binary<kRShift>)},
-    {Py_nb_inplace_add, fn(binary<kIAdd>)}, {Py_nb_inplace_subtract, fn(binary<kISub>)},
-    {Py_nb_inplace_multiply, fn(binary<kIMul>)}, {Py_nb_inplace_true_divide, fn(binary<kITrueDiv>)},
-    {Py_nb_inplace_floor_divide, fn(binary<kIFloorDiv>)}, {Py_nb_inplace_remainder, fn(binary<kIMod>)},
-    {Py_nb_inplace_power, fn(ternary<kIPow>)}, {Py_nb_inplace_matrix_multiply, fn(binary<kIMatMul>)},
-    {Py_nb_inplace_and, fn(binary<kIAnd>)}, {Py_nb_inplace_or, fn(binary<kIOr>)}, {Py_nb_inplace_xor, fn(binary<kIXor>)},
-    {Py_nb_inplace_lshift, fn(binary<kILShift>)}, {Py_nb_inplace_rshift, fn(binary<kIRShift>)},
-    {Py_bf_getbuffer, fn(tensor_getbuffer)}, {Py_bf_releasebuffer, fn(tensor_releasebuffer)},
+    {Py_tp_new, fn(tp_new)},
+    {Py_tp_dealloc, fn(dealloc)},
+    {Py_tp_traverse, fn(traverse)},
+    {Py_tp_clear, fn(clear)},
+    {Py_tp_getset, getset},
+    {Py_tp_methods, tensor_methods},
+    {Py_tp_members, members},
+    {Py_tp_repr, fn(repr)},
+    {Py_tp_hash, fn(hash)},
+    {Py_tp_richcompare, fn(compare)},
+    {Py_tp_iter, fn(tensor_iter)},
+    {Py_mp_length, fn(tensor_length)},
+    {Py_mp_subscript, fn(tensor_getitem)},
+    {Py_mp_ass_subscript, fn(tensor_setitem)},
+    {Py_sq_length, fn(tensor_length)},
+    {Py_sq_item, fn(tensor_item_at)},
+    {Py_nb_bool, fn(truth)},
+    {Py_nb_int, fn(as_int)},
+    {Py_nb_float, fn(as_float)},
+    {Py_nb_index, fn(as_index)},
+    {Py_nb_add, fn(binary<kAdd>)},
+    {Py_nb_subtract, fn(binary<kSub>)},
+    {Py_nb_multiply, fn(binary<kMul>)},
+    {Py_nb_true_divide, fn(binary<kTrueDiv>)},
+    {Py_nb_floor_divide, fn(binary<kFloorDiv>)},
+    {Py_nb_remainder, fn(binary<kMod>)},
+    {Py_nb_power, fn(ternary<kPow>)},
+    {Py_nb_matrix_multiply, fn(binary<kMatMul>)},
+    {Py_nb_negative, fn(unary<kNeg>)},
+    {Py_nb_absolute, fn(unary<kAbs>)},
+    {Py_nb_invert, fn(unary<kInvert>)},
+    {Py_nb_and, fn(binary<kAnd>)},
+    {Py_nb_or, fn(binary<kOr>)},
+    {Py_nb_xor, fn(binary<kXor>)},
+    {Py_nb_lshift, fn(binary<kLShift>)},
+    {Py_nb_rshift, fn(binary<kRShift>)},
+    {Py_nb_inplace_add, fn(binary<kIAdd>)},
+    {Py_nb_inplace_subtract, fn(binary<kISub>)},
+    {Py_nb_inplace_multiply, fn(binary<kIMul>)},
+    {Py_nb_inplace_true_divide, fn(binary<kITrueDiv>)},
+    {Py_nb_inplace_floor_divide, fn(binary<kIFloorDiv>)},
+    {Py_nb_inplace_remainder, fn(binary<kIMod>)},
+    {Py_nb_inplace_power, fn(ternary<kIPow>)},
+    {Py_nb_inplace_matrix_multiply, fn(binary<kIMatMul>)},
+    {Py_nb_inplace_and, fn(binary<kIAnd>)},
+    {Py_nb_inplace_or, fn(binary<kIOr>)},
+    {Py_nb_inplace_xor, fn(binary<kIXor>)},
+    {Py_nb_inplace_lshift, fn(binary<kILShift>)},
+    {Py_nb_inplace_rshift, fn(binary<kIRShift>)},
+    {Py_bf_getbuffer, fn(tensor_getbuffer)},
+    {Py_bf_releasebuffer, fn(tensor_releasebuffer)},
     {Py_tp_doc, const_cast<char*>("An n-dimensional array of one dtype on one device.")},
     {0, nullptr},
 };
-PyType_Spec spec = {"rushlight.Tensor", sizeof(Tensor), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, type_slots};
+PyType_Spec spec = {"rushlight.Tensor", sizeof(Tensor), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, type_slots};
 
 }  // namespace
 
@@ -401,15 +467,18 @@ void track(Tensor* t) {
 Ref size_tuple(const int64_t* values, int n) {
   PyTypeObject* type = hooks.size ? reinterpret_cast<PyTypeObject*>(hooks.size) : &PyTuple_Type;
   Ref tuple = type == &PyTuple_Type ? checked(PyTuple_New(n)) : checked(type->tp_alloc(type, n));
-  for (int i = 0; i < n; i++) PyTuple_SET_ITEM(tuple.py(), i, check(PyLong_FromLongLong(values[i])));
+  for (int i = 0; i < n; i++)
+    PyTuple_SET_ITEM(tuple.py(), i, check(PyLong_FromLongLong(values[i])));
   return tuple;
 }
 
 void set_requires_grad(Tensor* t, bool on) {
   if (on == needs_grad(t)) return;
-  if (current_grad_fn(t)) raise(PyExc_RuntimeError, "you can only change requires_grad flags of leaf variables.");
+  if (current_grad_fn(t))
+    raise(PyExc_RuntimeError, "you can only change requires_grad flags of leaf variables.");
   if (on && !rl::is_floating(t->layout->dtype))
-    raise(PyExc_RuntimeError, "only Tensors of floating point dtype can require gradients, got %s", dtype_name(t->layout->dtype));
+    raise(PyExc_RuntimeError, "only Tensors of floating point dtype can require gradients, got %s",
+        dtype_name(t->layout->dtype));
   t->requires_grad = on;
 }
 

@@ -1,6 +1,7 @@
 // Tensor: a storage, an interned layout, an offset, and its place on the tape.
-// Invariant: `base` is the root of a view family (never itself a view with a base); all views of a family share `counter`.
-// A tensor is tracked by the garbage collector only once it refers to other objects.
+// Invariant: `base` is the root of a view family (never itself a view with a base); all views of a
+// family share `counter`. A tensor is tracked by the garbage collector only once it refers to other
+// objects.
 #pragma once
 #include "core.h"
 
@@ -26,7 +27,8 @@ struct Tensor {
   int64_t offset;              // elements
   Counter* counter;
   Node* grad_fn;               // owned; null for leaves
-  Tensor* base;                // owned; root of the view family, when this view was made by a differentiable operator
+  // owned; root of the view family, when this view was made by a differentiable operator
+  Tensor* base;
   TensorExtra* extra;
   PyObject* weakrefs;
   int64_t base_version;        // the family's version for which grad_fn is right
@@ -37,16 +39,18 @@ struct Tensor {
 };
 
 extern PyTypeObject* TensorType;
-inline bool is_tensor(PyObject* o) { return Py_TYPE(o) == TensorType || PyType_IsSubtype(Py_TYPE(o), TensorType); }
+inline bool is_tensor(PyObject* o) {
+  return Py_TYPE(o) == TensorType || PyType_IsSubtype(Py_TYPE(o), TensorType);
+}
 inline Tensor* tensor_of(PyObject* o) { return reinterpret_cast<Tensor*>(o); }
 inline PyObject* py(Tensor* t) { return reinterpret_cast<PyObject*>(t); }
 
 Own<Tensor> tensor_make(Storage* stolen, Layout* stolen_layout, int64_t offset);
-Own<Tensor> tensor_empty(Layout* stolen);                        // extent must start at 0: dense or positive strides
+Own<Tensor> tensor_empty(Layout* stolen);  // extent must start at 0: dense or positive strides
 Own<Tensor> tensor_dense(DType, int ndim, const int64_t* shape);  // C order
 Own<Tensor> tensor_zeros(Layout* stolen);
-Own<Tensor> tensor_alias(Tensor*);                               // same memory and version counter, no gradient
-Own<Tensor> tensor_subclass(PyTypeObject*, Tensor*);             // the same as an instance of a subclass
+Own<Tensor> tensor_alias(Tensor*);  // same memory and version counter, no gradient
+Own<Tensor> tensor_subclass(PyTypeObject*, Tensor*);  // the same as an instance of a subclass
 
 inline char* data_of(const Tensor* t) {
   return static_cast<char*>(t->storage->data) + t->offset * rl::itemsize(t->layout->dtype);
@@ -59,7 +63,7 @@ Counter* counter_of(Tensor*);                                    // makes it whe
 void counter_drop(Counter*);
 inline void bump_version(Tensor* t) { counter_of(t)->value++; }
 TensorExtra* extra_of(Tensor*);
-void track(Tensor*);                                             // from now on it may be part of a cycle
+void track(Tensor*);  // from now on it may be part of a cycle
 void set_layout(Tensor*, Storage* stolen, Layout* stolen_layout, int64_t offset);
 Ref size_tuple(const int64_t* values, int n);                    // a Size
 void set_requires_grad(Tensor*, bool);
@@ -74,9 +78,10 @@ int tensor_setitem(PyObject*, PyObject* index, PyObject* value);
 Py_ssize_t tensor_length(PyObject*);
 PyObject* tensor_iter(PyObject*);
 
-// copy.cpp: native copies between any layouts and dtypes; src broadcasts to dst. No gradient, no version.
+// copy.cpp: native copies between any layouts and dtypes; src broadcasts to dst. No gradient, no
+// version.
 void copy_into(Tensor* dst, Tensor* src);
-void add_into(Tensor* dst, Tensor* src);                         // dst += src; dst may have stride 0: folded
+void add_into(Tensor* dst, Tensor* src);  // dst += src; dst may have stride 0: folded
 void fill_number(Tensor* dst, PyObject* number);
 void fill_one(Tensor* dst);
 Own<Tensor> contiguous_copy(Tensor*, DType);                     // C order

@@ -1,5 +1,7 @@
-// Native affine views. Takes a bound call of an operator with a view rule; gives a tensor on the same memory.
-// Invariant: no plan, no key and no Python unless a gradient must be recorded; run-time indices leave memory flat.
+// Native affine views. Takes a bound call of an operator with a view rule; gives a tensor on the
+// same memory.
+// Invariant: no plan, no key and no Python unless a gradient must be recorded; run-time indices
+// leave memory flat.
 #include "convert.h"
 #include "dtype.h"
 #include "operator.h"
@@ -12,7 +14,8 @@ namespace {
 bool any_value(const Call& call) {
   for (int i = 0; i < call.op->nparams; i++) {
     PyObject* o = call.values[i];
-    if (Py_TYPE(o) == TensorType || PyLong_CheckExact(o) || o == Py_None || PyBool_Check(o)) continue;
+    if (Py_TYPE(o) == TensorType || PyLong_CheckExact(o) || o == Py_None || PyBool_Check(o))
+      continue;
     if (PyTuple_Check(o) || PyList_Check(o)) {
       for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(o); k++) {
         PyObject* e = PySequence_Fast_GET_ITEM(o, k);
@@ -30,8 +33,10 @@ void check_bounds(const char* op, const Tensor* t, const Layout* l, int64_t offs
   int64_t low, high, size = rl::itemsize(l->dtype);
   rl::layout_extent(l, &low, &high);
   if (l->numel && (offset + low < 0 || (offset + high) * size > t->storage->nbytes))
-    fail(ErrorKind::Runtime, "[%s] sizes %s with offset %lld reach outside the storage of %lld bytes", op,
-         rl::shape_text(l->ndim, l->dims).c_str(), static_cast<long long>(offset), static_cast<long long>(t->storage->nbytes));
+    fail(ErrorKind::Runtime,
+        "[%s] sizes %s with offset %lld reach outside the storage of %lld bytes", op,
+        rl::shape_text(l->ndim, l->dims).c_str(), static_cast<long long>(offset),
+        static_cast<long long>(t->storage->nbytes));
 }
 
 // The rule itself: a new layout, the offset moved.
@@ -45,9 +50,12 @@ Layout* apply_rule(Call& call, Tensor* t, int64_t* offset) {
     case ViewKind::Select: return select_layout(op, l, integer(1), integer(2), offset);
     case ViewKind::Slice: {
       bool start = v[2] != Py_None, end = v[3] != Py_None;
-      return rl::view_slice(op, l, integer(1), start, start ? integer(2) : 0, end, end ? integer(3) : 0, integer(4), offset);
+      return rl::view_slice(op, l, integer(1), start, start ? integer(2) : 0, end,
+          end ? integer(3) : 0, integer(4), offset);
     }
-    case ViewKind::Permute: read_ints(op, v[1], a); return rl::view_permute(op, l, a.size(), a.data());
+    case ViewKind::Permute:
+      read_ints(op, v[1], a);
+      return rl::view_permute(op, l, a.size(), a.data());
     case ViewKind::Transpose: return rl::view_transpose(op, l, integer(1), integer(2));
     case ViewKind::Reshape:
     case ViewKind::View: {
@@ -55,12 +63,17 @@ Layout* apply_rule(Call& call, Tensor* t, int64_t* offset) {
       bool possible = true;
       Layout* made = rl::view_reshape(op, l, a.size(), a.data(), &possible);
       if (!made && call.op->view == ViewKind::View)
-        fail(ErrorKind::Runtime, "[%s] view size is not compatible with input tensor's size %s and strides %s: two of its dims do not "
-             "lie side by side in memory. Use .reshape(...) instead.", op, rl::shape_text(l->ndim, l->dims).c_str(),
-             rl::shape_text(l->ndim, l->strides()).c_str());
+        fail(ErrorKind::Runtime,
+            "[%s] view size is not compatible with input tensor's size %s and strides %s: two of "
+            "its dims do not "
+            "lie side by side in memory. Use .reshape(...) instead.",
+            op, rl::shape_text(l->ndim, l->dims).c_str(),
+            rl::shape_text(l->ndim, l->strides()).c_str());
       return made;
     }
-    case ViewKind::Expand: read_ints(op, v[1], a); return rl::view_expand(op, l, a.size(), a.data());
+    case ViewKind::Expand:
+      read_ints(op, v[1], a);
+      return rl::view_expand(op, l, a.size(), a.data());
     case ViewKind::Unsqueeze: return rl::view_unsqueeze(op, l, integer(1));
     case ViewKind::Squeeze: {
       if (call.op->nparams < 2 || v[1] == Py_None) return rl::view_squeeze(op, l, false, 0);
@@ -71,13 +84,17 @@ Layout* apply_rule(Call& call, Tensor* t, int64_t* offset) {
       int64_t shape[rl::kMaxDims], strides[rl::kMaxDims];
       int n = 0;
       for (int d = 0; d < l->ndim; d++)
-        if (!(drop >> d & 1) || l->dims[d] != 1) { shape[n] = l->dims[d]; strides[n++] = l->strides()[d]; }
+        if (!(drop >> d & 1) || l->dims[d] != 1) {
+          shape[n] = l->dims[d];
+          strides[n++] = l->strides()[d];
+        }
       return rl::layout_intern(l->dtype, l->device, n, shape, strides);
     }
     case ViewKind::AsStrided: {
       read_ints(op, v[1], a);
       read_ints(op, v[2], b);
-      if (a.size() != b.size()) fail(ErrorKind::Value, "[%s] %d sizes and %d strides", op, a.size(), b.size());
+      if (a.size() != b.size())
+        fail(ErrorKind::Value, "[%s] %d sizes and %d strides", op, a.size(), b.size());
       if (call.op->nparams > 3 && v[3] != Py_None) *offset = integer(3);
       Layout* made = rl::view_as_strided(op, l, a.size(), a.data(), b.data());
       try {
@@ -93,16 +110,23 @@ Layout* apply_rule(Call& call, Tensor* t, int64_t* offset) {
 }
 
 // Results of select by (layout, dim): the index only moves the offset.
-struct SelectEntry { Layout* from; int64_t dim; Layout* to; };
+struct SelectEntry {
+  Layout* from;
+  int64_t dim;
+  Layout* to;
+};
 constexpr int kSelectEntries = 256;
 SelectEntry select_cache[kSelectEntries];
 
 }  // namespace
 
 Layout* select_layout(const char* op, Layout* l, int64_t dim, int64_t index, int64_t* offset) {
-  SelectEntry& e = select_cache[((reinterpret_cast<uintptr_t>(l) >> 4) * 31 + static_cast<uint64_t>(dim)) % kSelectEntries];
+  SelectEntry& e =
+      select_cache[((reinterpret_cast<uintptr_t>(l) >> 4) * 31 + static_cast<uint64_t>(dim)) %
+                   kSelectEntries];
   if (e.from == l && e.dim == dim) {
-    int64_t d = dim < 0 ? dim + l->ndim : dim, size = l->dims[d], i = index < 0 ? index + size : index;
+    int64_t d = dim < 0 ? dim + l->ndim : dim, size = l->dims[d],
+            i = index < 0 ? index + size : index;
     if (i >= 0 && i < size) {
       *offset += i * l->strides()[d];
       rl::incref(e.to);
@@ -112,7 +136,10 @@ Layout* select_layout(const char* op, Layout* l, int64_t dim, int64_t index, int
   Layout* made = rl::view_select(op, l, dim, index, offset);
   rl::incref(l);
   rl::incref(made);
-  if (e.from) { rl::decref(e.from); rl::decref(e.to); }
+  if (e.from) {
+    rl::decref(e.from);
+    rl::decref(e.to);
+  }
   e = {l, dim, made};
   return made;
 }
@@ -134,12 +161,15 @@ Own<Tensor> view_make(Tensor* t, Layout* layout, int64_t offset) {
 Ref view_call(Call& call) {
   PyObject* self = call.values[0];
   if ((mode & kDispatch) || any_value(call)) return dispatch_value(call.op, call.values, nullptr);
-  if (!is_tensor(self)) raise(PyExc_TypeError, "%s(): argument 'self' (position 1) must be Tensor, not %s", call.op->text, Py_TYPE(self)->tp_name);
+  if (!is_tensor(self))
+    raise(PyExc_TypeError, "%s(): argument 'self' (position 1) must be Tensor, not %s",
+        call.op->text, Py_TYPE(self)->tp_name);
   Tensor* t = tensor_of(self);
   int64_t offset = t->offset;
   Layout* layout = apply_rule(call, t, &offset);
-  if (!layout) {                                               // reshape that needs a copy
-    Own<Tensor> dense = copied(t, rl::layout_dense(t->layout->dtype, t->layout->device, t->layout->ndim, t->layout->dims));
+  if (!layout) {  // reshape that needs a copy
+    Own<Tensor> dense = copied(
+        t, rl::layout_dense(t->layout->dtype, t->layout->device, t->layout->ndim, t->layout->dims));
     call.keep(Ref::borrow(dense.py()));
     call.values[0] = dense.py();
     return view_call(call);
