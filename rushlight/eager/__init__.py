@@ -4,8 +4,7 @@ Importing this room makes every operator; `rushlight` hands its names on.
 """
 from rushlight import _core
 
-from . import backward as _backward
-from . import factories, functions, indexing, methods, modes, operators, plan, printing, randomness
+from . import factories, functions, methods, modes, operators, randomness
 from .factories import (arange, as_tensor, empty, empty_like, eye, full, full_like, get_default_dtype, linspace, ones,
                         ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros, zeros_like)
 from .functions import Function
@@ -24,9 +23,20 @@ def dispatch(operator, values, out):
     return operator.declaration(*values)
 
 
+def at_first_use(hook, module, name):
+    """A hook of core that loads its module when it is first needed and then stands aside."""
+    def first(*args):
+        from importlib import import_module
+        found = getattr(import_module(f"rushlight.eager.{module}"), name)
+        _core.set_hooks(**{hook: found})
+        return found(*args)
+    return first
+
+
 def install():
-    _core.set_hooks(make_plan=plan.make_plan, make_backward=_backward.make_backward, dispatch=dispatch, index=indexing.index,
-                    format=printing.text, device=device)
+    _core.set_hooks(dispatch=dispatch, device=device, **{hook: at_first_use(hook, module, name) for hook, module, name in (
+        ("make_plan", "plan", "make_plan"), ("make_backward", "backward", "make_backward"), ("index", "indexing", "index"),
+        ("format", "printing", "text"))})
     operators.install()
     methods.install()
 
