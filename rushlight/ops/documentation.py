@@ -42,7 +42,8 @@ def derivative(op):
 
 def row(op):
     schema = op.schema.text.replace("|", "\\|")
-    return f"| `{op.name}` | `{schema}` | {op.kind} | {kernels(op)} | {derivative(op)} | {len(op.samples)} | `{op.where}` |"
+    file = op.where.split(":")[0]
+    return f"| `{op.name}` | `{schema}` | {op.kind} | {kernels(op)} | {derivative(op)} | {len(op.samples)} | `{file}` |"
 
 
 def page():
