@@ -10,6 +10,7 @@ those of the same definitions run one after another.
 # (expressions are made by a metaclass that interns them)
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from rushlight.fx.graph import Node, Var, same_size
 from rushlight.loops.cpp import addressed, folds, uses_element
 from rushlight.loops.expr import Apply, Buffer, Const, Expr, Kernel, Load, Scalar, arena, simplify
 from rushlight.loops.lower import INNER, OUTER, place, store, terms
-from rushlight.loops.nest import sections
+from rushlight.loops.nest import Nest
 from rushlight.ops.declare import Arguments, many
 from rushlight.ops.layouts import Layout, broadcast_shape
 from rushlight.ops.values import Value
@@ -72,7 +73,10 @@ def lower_group(plan: Schedule, group: Group) -> Lowered:
             value = place(simplify(made[out]), axes)
             stores.append(store(name, terms(name, axes, False), terms(name, axes, per_row), value))
         extent = Apply("mul", (Scalar("n_k0", "int64"), Scalar("n_k1", "int64")), "int64")
-        body = sections(stores, extent, kind == "rows")
+        walk = walk_of(group, reads, results)
+        alone = walk is not None and not lie_side_by_side(group, walk, [b.across for b in buffers])
+        nest = Nest(stores, extent, kind == "rows", walk.length if walk and alone else None)
+        body = nest.run()
         loops = lambda names: tuple((a, f"n_{a}") for a in names)
         kernel = Kernel(
             group.name,
@@ -83,6 +87,7 @@ def lower_group(plan: Schedule, group: Group) -> Lowered:
             numbers.named,
             (),
             dict(here.origins),
+            tuple(nest.locals),
         )
     in_kinds = "".join("P" if per_row else "F" for _, per_row in reads)
     out_kinds = "".join(
@@ -163,33 +168,57 @@ def lies_across(group: Group, x: Var) -> bool:
     return at < 0 or bool(x.shape[at] == 1)
 
 
-def known_form(plan: Schedule, group: Group, lowered: Lowered) -> tuple[str, tuple] | None:
-    """(form, strides) of the kernel's calls where every size and stride is known
-    (loops.cpp.specialised): the innermost loop's strides, as csrc/rt/loops.cpp will order the
-    loops. None where something is symbolic."""
-    layouts = [spread(group, x, per_row) for x, per_row in lowered.reads]
-    layouts += [spread(group, out, out in group.per_row) for out in lowered.results]
+@dataclass(frozen=True)
+class Walk:
+    """The strides of a kernel's buffers over its group's space, where all are known, and which dims
+    the loops will walk innermost (as csrc/rt/loops.cpp orders them)."""
+
+    layouts: tuple[Layout, ...]
+    nearest: int | None  # the innermost dim that is not a row's
+    last: int | None  # the innermost dim of a row
+    length: int  # elements of a row
+
+    def along(self, d: int | None) -> tuple:
+        """Every buffer's stride; where there is no such dim nothing is walked, and any will do."""
+        return tuple(1 if d is None else x.strides[d] for x in self.layouts)
+
+
+def walk_of(group: Group, reads: tuple, results: tuple) -> Walk | None:
+    """None where something is symbolic."""
+    layouts = [spread(group, x, per_row) for x, per_row in reads]
+    layouts += [spread(group, out, out in group.per_row) for out in results]
     if any(isinstance(n, sym.Sym) for x in layouts for n in (*x.shape, *x.strides)):
         return None
-    whole = [i for i, (_, per_row) in enumerate(lowered.reads) if not per_row]
-    first = len(lowered.reads) if not group.has_rows else whole[0] if whole else 0
+    whole = [i for i, (_, per_row) in enumerate(reads) if not per_row]
+    first = layouts[whole[0] if group.has_rows and whole else len(reads)]
+    in_row = group.rows if group.has_rows else ()
     wide = [d for d, n in enumerate(group.space) if n != 1]
-    outer = [d for d in wide if d not in group.rows or not group.has_rows]
-    rows = [d for d in wide if d in group.rows and group.has_rows]
-    nearest = min(outer, key=lambda d: (layouts[first].strides[d] or 1 << 60, -d), default=None)
-    along = lambda d: tuple(x.strides[d] for x in layouts)
+    outer = [d for d in wide if d not in in_row]
+    nearest = min(outer, key=lambda d: (first.strides[d] or 1 << 60, -d), default=None)
+    last = max((d for d in wide if d in in_row), default=None)
+    return Walk(tuple(layouts), nearest, last, math.prod(group.space[d] for d in in_row))
+
+
+def lie_side_by_side(group: Group, walk: Walk, across: list[bool]) -> bool:
+    """Whether rows lie across memory, so that many run side by side (the form `columns`)."""
+    if walk.nearest is None or not group.has_rows or group.space[walk.nearest] < 8:
+        return False
+    return all(s == (0 if one else 1) for s, one in zip(walk.along(walk.nearest), across))
+
+
+def known_form(group: Group, lowered: Lowered) -> tuple[str, tuple] | None:
+    """(form, strides) of the kernel's calls where every size and stride is known: the innermost
+    loop's strides (loops/cpp.py, `specialised`)."""
+    walk, buffers = walk_of(group, lowered.reads, lowered.results), lowered.kernel.buffers
+    if walk is None:
+        return None
     if not group.has_rows:
-        return "flat", along(nearest) if nearest is not None else (1,) * len(layouts)
-    if (
-        nearest is not None
-        and folds(lowered.kernel)
-        and not addressed(lowered.kernel)
-        and group.space[nearest] >= 8
-        and all(s == (0 if b.across else 1) for s, b in zip(along(nearest), lowered.kernel.buffers))
-    ):
-        return "columns", along(nearest)
-    inner = along(rows[-1]) if rows else (1,) * len(layouts)
-    return "rows", tuple(s for s, b in zip(inner, lowered.kernel.buffers) if not b.per_row)
+        return "flat", walk.along(walk.nearest)
+    if folds(lowered.kernel) and not addressed(lowered.kernel) and not lowered.kernel.locals:
+        if lie_side_by_side(group, walk, [b.across for b in buffers]):
+            return "columns", walk.along(walk.nearest)
+    inner = walk.along(walk.last)
+    return "rows", tuple(s for s, b in zip(inner, buffers) if not b.per_row)
 
 
 def spread(group: Group, x: Var, per_row: bool) -> Layout:

@@ -96,10 +96,7 @@ def generate_code(c: Compilation) -> None:
     if c.lowered:
         groups = {s.index: s for s in c.plan.steps if isinstance(s, Group)}
         c.source = codegen.generate(
-            [
-                (symbol(i), low.kernel, known_form(c.plan, groups[i], low))
-                for i, low in c.lowered.items()
-            ]
+            [(symbol(i), low.kernel, known_form(groups[i], low)) for i, low in c.lowered.items()]
         )
 
 

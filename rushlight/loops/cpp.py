@@ -106,7 +106,7 @@ class Body:
 
     def __init__(self, kernel: Kernel, vector=True):
         self.kernel, self.vector, self.lines, self.depth, self.arrays = kernel, vector, [], 1, set()
-        self.dtype = {b.name: b.dtype for b in kernel.buffers}
+        self.dtype = {b.name: b.dtype for b in kernel.buffers} | {name: d for name, d, _ in kernel.locals}
 
     def put(self, line):
         self.lines.append("    " * self.depth + line)
@@ -460,4 +460,5 @@ def form(kernel, name, kind, free, vector=True):
     lines = [f"RL_FN rl_i64 {name}(void* const* p, const rl_i64* n, const rl_number* s{parameters}) {{",
              "    (void)n; (void)s; rl_i64 error = 0;"]
     lines += ["    " + x for x in pointers(kernel) + numbers(kernel, free)]
+    lines += [f"    {storage(d)} {name}[{n}];" for name, d, n in kernel.locals]
     return "\n".join(lines + body.lines + ["    return error;", "}"])

@@ -269,11 +269,13 @@ class Kernel:
     numbers: tuple = ()             # run-time numbers: (name, "f" or "i")
     symbols: tuple = ()             # names of sizes that a compiled kernel takes at run time
     origins: dict = field(default_factory=dict, hash=False, compare=False)
+    locals: tuple = ()              # rows of its own: (name, dtype, elements)
 
     def verify(self):
         """Raises AssertionError where a name is used before it is bound, or a store goes to an operand."""
-        known = {b.name for b in self.buffers}
-        written = {b.name for b in self.buffers if b.written}
+        own = {name for name, _, _ in self.locals}
+        known = {b.name for b in self.buffers} | own
+        written = {b.name for b in self.buffers if b.written} | own
         bound = set()
         for s in self.sections:
             assert s.over in ("row", "elements"), s.over
@@ -408,6 +410,7 @@ def show(kernel):
     head = ", ".join([f"{b.name}: {dtypes.short(b.dtype)}*" for b in kernel.buffers] +
                      [n for n, _ in kernel.numbers] + list(kernel.symbols))
     lines, depth = [f"def {kernel.name}({head}):"], 1
+    lines += [f"    {name}: {dtypes.short(d)}[{n}]" for name, d, n in kernel.locals]
 
     def put(line, d):
         lines.append("    " * d + line)

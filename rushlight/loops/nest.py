@@ -2,11 +2,16 @@
 
 Takes stores whose values still hold Fold nodes; returns sections in which every value is a Name, Load, Apply or Cast of names.
 A costly value that a later pass needs again is kept in the output's own memory where that is free (softmax computes its
-exponential once).
+exponential once), or, where the length of a row is known and small, in a local row.
 """
-from .expr import (Apply, Cast, Element, Extent, Fold, Load, Name, Section, Store, level, postorder, text, traced, varies)
+from rushlight import dtypes
+
+from .expr import (Apply, Axis, Cast, Element, Extent, Fold, Load, Name, Section, Store, level, postorder, text, traced, varies)
 
 COSTLY = {"exp", "exp2", "log", "log1p", "expm1", "erf", "tanh", "sin", "cos", "pow", "sigmoid", "uniform", "erfc"}
+
+
+LOCAL = 1 << 15                     # bytes of a kernel's local rows, at most: they should stay in the first cache
 
 
 def sections(stores, extent, rows):
@@ -15,8 +20,9 @@ def sections(stores, extent, rows):
 
 
 class Nest:
-    def __init__(self, stores, extent, rows):
-        self.stores, self.rows, self.count = list(stores), rows, 0
+    def __init__(self, stores, extent, rows, length=None):
+        """`length`: the elements of a row, where values may be kept in local rows (`locals`, afterwards)."""
+        self.stores, self.rows, self.count, self.length, self.locals = list(stores), rows, 0, length, []
         roots = self.roots(self.stores)
         self.names = {e: extent for e in postorder(roots) if isinstance(e, Extent)}
         self.done = []
@@ -24,6 +30,7 @@ class Nest:
     def run(self):
         folds = [e for e in postorder(self.roots(self.stores)) if isinstance(e, Fold)]
         for depth in sorted({level(f) for f in folds}):
+            self.later = [f.value for f in folds if level(f) > depth] + self.roots(self.stores)
             self.fold_pass([f for f in folds if level(f) == depth])
         row = [s for s in self.stores if self.rows and not self.along(s)]
         rest = [s for s in self.stores if s not in row]
@@ -43,6 +50,7 @@ class Nest:
 
     def fold_pass(self, folds):
         kept = self.keep([f.value for f in folds])
+        kept += self.spill(folds, {s.value for s in kept})
         self.add("elements", [f.value for f in folds] + [s.value for s in kept], folds, kept)
         for s in kept:                                  # from now on it is read back
             self.names[s.value] = Load(s.buffer, s.terms, s.value.dtype)
@@ -58,6 +66,26 @@ class Nest:
             if found:
                 kept.append(Store(s.buffer, s.terms, found[-1]))
         return kept
+
+    def spill(self, folds, kept):
+        """Values of this pass that later passes start from, and that are costly to compute again: each to a local row."""
+        if self.length is None:
+            return []
+        now = set(postorder([f.value for f in folds], [*self.names, *kept]))
+        later = [e for e in postorder(self.later, [*self.names, *kept]) if e not in now and e not in folds]
+        start = {a for e in later for a in e.args} | set(self.later)
+        made = []
+        for e in now:
+            if e in start and varies(e) and isinstance(e, (Apply, Cast)) and self.costly(e):
+                size = self.length * dtypes.TABLE[e.dtype].itemsize
+                if sum(n * dtypes.TABLE[d].itemsize for _, d, n in self.locals) + size <= LOCAL:
+                    name = f"w{len(self.locals)}"
+                    self.locals.append((name, e.dtype, self.length))
+                    made.append(Store(name, ((Axis("k0", "int64"), "n_k1"), (Axis("k1", "int64"), 1)), e))
+        return made
+
+    def costly(self, e):
+        return any(isinstance(x, Apply) and x.word in COSTLY for x in postorder([e], self.names))
 
     def reads(self, store):
         """Whether something after this pass still reads memory that the output may alias: never for fresh outputs."""
