@@ -135,6 +135,11 @@ void drop_later(PyObject* o) {
   draining = false;
 }
 
+bool is_number(PyObject* o) {
+  if (PyFloat_Check(o) || PyLong_Check(o)) return true;
+  return PyNumber_Check(o) && !PySequence_Check(o) && !PyComplex_Check(o) && !is_tensor(o);
+}
+
 bool is_value(PyObject* o) {
   PyTypeObject* type = Py_TYPE(o);
   if (type == TensorType || type == &PyFloat_Type || type == &PyLong_Type ||

@@ -94,16 +94,6 @@ void accumulate_leaf(Tensor* leaf, Own<Tensor> g) {
   e->grad = copied(g.get(), layout).release();
 }
 
-// Memory of a base's geometry, zeroed, so that a window on it can be written.
-Own<Tensor> zero_base(Layout* base) {
-  rl::incref(base);
-  Own<Tensor> t = tensor_empty(base);
-  int64_t low, high;
-  rl::layout_extent(base, &low, &high);
-  std::memset(t->storage->data, 0, std::max<int64_t>(high, 0) * rl::itemsize(base->dtype));
-  return t;
-}
-
 Own<Tensor> window(Tensor* base, const NodeExtra* e) {
   int64_t low, high, base_low, base_high;
   rl::layout_extent(e->view, &low, &high);
@@ -201,7 +191,8 @@ void call_python(Node* n, Grads& grads, Grads& result) {
 // The view's gradient, put back where the view looks into its base.
 void call_view_of(Node* n, Grads& grads, Grads& result) {
   const NodeExtra* e = n->extra;
-  Own<Tensor> base = zero_base(e->base);
+  rl::incref(e->base);
+  Own<Tensor> base = tensor_zeros(e->base);
   Own<Tensor> view = window(base.get(), e);
   Tensor* g = tensor_of(grads[0].py());
   bool folds = false;

@@ -184,9 +184,12 @@ int tensor_setitem(PyObject* o, PyObject* index, PyObject* value) {
   int result = guarded_int([&] {
     if (!value) raise(PyExc_TypeError, "Tensor does not support deleting items");
     Ref view = native(tensor_of(o), index);
-    if (view && is_tensor(view.py()) &&
-        (is_tensor(value) || PyFloat_Check(value) || PyLong_Check(value)) && !(mode & kDispatch)) {
-      assign(tensor_of(view.py()), value);
+    if (view && is_tensor(view.py()) && !(mode & kDispatch) && !is_value(value)) {
+      Tensor* dst = tensor_of(view.py());
+      Own<Tensor> made;  // lists and arrays become tensors of our dtype
+      if (!is_tensor(value) && !is_number(value))
+        made = tensor_from_data(value, dtype_object(dst->layout->dtype));
+      assign(dst, made ? made.py() : value);
       return 0;
     }
     if (!hooks.index)

@@ -330,6 +330,7 @@ Plan* plan_find_view(Call& call) {
 Plan* plan_find_write(Call& call, Tensor* const* outs, int nouts, bool* hit) {
   std::vector<uint64_t> plain(call.key.data(), call.key.data() + call.key.size());
   call.key[0] |= static_cast<uint64_t>(Variant::Write) << 62;
+  if (call.op->sizes >= 0) append_sizes(call);  // the plain plan may depend on them
   for (int i = 0; i < nouts; i++) call.key.push(reinterpret_cast<uint64_t>(outs[i]->layout));
   Plan* p = lookup(call, hash_of(call.key.data(), call.key.size()));
   *hit = p != nullptr;

@@ -217,9 +217,7 @@ PyGetSetDef getset[] = {
 // ---- number slots: the registered operator, or NotImplemented for operands that no tensor slot
 // takes
 
-bool operand(PyObject* o) {
-  return is_tensor(o) || PyFloat_Check(o) || PyLong_Check(o) || is_value(o);
-}
+bool operand(PyObject* o) { return is_tensor(o) || is_number(o) || is_value(o); }
 
 template <int S>
 PyObject* binary(PyObject* a, PyObject* b) {
@@ -403,7 +401,9 @@ Own<Tensor> tensor_dense(DType dtype, int ndim, const int64_t* shape) {
 
 Own<Tensor> tensor_zeros(Layout* layout) {
   Own<Tensor> t = tensor_empty(layout);
-  std::memset(t->storage->data, 0, layout->numel * rl::itemsize(layout->dtype));
+  int64_t low = 0, high = layout->numel;
+  if (!layout->dense && !layout->contiguous) rl::layout_extent(layout, &low, &high);
+  std::memset(t->storage->data, 0, high * rl::itemsize(layout->dtype));
   return t;
 }
 
@@ -489,6 +489,8 @@ void tensor_freelist_clear() {
 void tensor_init(PyObject* m) {
   TensorType = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&spec)));
   add_type(m, "Tensor", TensorType);
+  Ref priority = checked(PyFloat_FromDouble(1000));  // numpy's scalars leave operators to us
+  check(PyObject_SetAttrString(reinterpret_cast<PyObject*>(TensorType), "__array_priority__", priority.py()));
 }
 
 }  // namespace core

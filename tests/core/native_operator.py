@@ -31,6 +31,9 @@ def test_arguments():
     assert add(x, y).tolist() == [4, 6] and add(x, other=y).tolist() == [4, 6] and add(input=x, other=y).tolist() == [4, 6]
     assert add(x, y, alpha=2).tolist() == [7, 10] and x.add(y, alpha=0.5).tolist() == [2.5, 4.0]
     assert (x + 1.5).tolist() == [2.5, 3.5] and (1.5 + x).tolist() == [2.5, 3.5] and (x + np.float32(1)).tolist() == [2, 3]
+    for number in (np.float32(2), np.float64(2), np.int64(2), np.bool_(True)):           # numpy's scalars leave operators to us
+        for found in (x * number, number * x, x + number, number + x):
+            assert type(found) is core.Tensor and found.dtype is f32
     for bad, message in ((lambda: add(x), 'missing 1 required positional argument: "other"'),
                          (lambda: add(), 'missing 2'), (lambda: add(x, y, y), "takes 2 positional arguments but 3"),
                          (lambda: add(x, y, beta=1), "unexpected keyword argument 'beta'"),
@@ -149,6 +152,17 @@ def test_sized():
         assert full((n, 2), float(n)).shape == (n, 2)
     assert full((2, 2), 3.5).tolist() == [[3.5, 3.5], [3.5, 3.5]] and full(3, 1).tolist() == [1, 1, 1]
     assert len(calls()) <= 4 and core.plan_stats()["plans"] <= 4
+
+
+def test_sizes_of_programs_stay_apart():
+    full = OPS["full"]
+    full((2,), 1.0)                                                   # from here on sizes are read at run time
+    wide = core.Operator("wide", full.params, "scalar", Declaration(lambda size, value: (
+        core.Program(2, [(OPS["full"], (("c", size), ("r", 1)), 2)], ("r", 2)) if isinstance(value, int) else
+        core.Recipe("full.f32", "sized", 0, "", "C", (f32,), ((1, "f"),), 0))), differentiable=False)
+    for n in (2, 3, 4):
+        assert wide((n,), 1.5).shape == wide((n,), 1).shape == (n,)
+        assert wide((n,), 1, out=core.empty((0,), f32)).shape == wide((n,), 2.5, out=core.empty((0,), f32)).shape == (n,)
 
 
 def test_table_and_range():

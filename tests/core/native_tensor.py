@@ -254,6 +254,10 @@ def test_assignment():
     flat = core.tensor([1, 2, 3, 4])
     flat[1:] = flat[:-1]
     assert flat.tolist() == [1, 1, 2, 3]
+    flat[0], flat[1:3], flat[3] = np.float32(7.9), [5, 6], np.array(8.0)
+    assert flat.tolist() == [7, 5, 6, 8]
+    with pytest.raises(TypeError):
+        flat[0] = "a"
     half = core.empty((3,), core.float16)
     half[:] = core.tensor([1, 2, 3])
     assert half.tolist() == [1.0, 2.0, 3.0]
