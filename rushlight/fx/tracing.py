@@ -3,7 +3,8 @@
     graph = fx.trace(lambda x, b: torch.gelu(x + b), x, b)
 
 Inputs are tensors, fakes or layouts (sizes may be symbolic). Python around the calls runs now
-and leaves nothing behind; what would need a value that only a run of the graph has is refused.
+and leaves nothing behind (its random numbers too are drawn now); what would need a value that only
+a run of the graph has is refused, and so is writing in place.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Proxy(Symbol):
 
     def __getattr__(self, name: str) -> Any:
         op = TABLE.get(name)
+        if name.endswith("_") and not name.startswith("_") and name[:-1] in TABLE:
+            return self.refuse_write
         if op is None or not op.method or name.startswith("__"):
             raise AttributeError(f"a tensor being traced has no attribute {name!r}")
 
@@ -55,6 +58,21 @@ class Proxy(Symbol):
             f"the value of {self.layout} is known only when the graph runs",
             "Write a choice with where(), or trace the parts before and after it.",
         )
+
+    def refuse_write(self, *_: Any) -> Any:
+        line = user_line()
+        why = "it is written to in place while a graph is traced"
+        refuse(
+            "capture.unsupported", repr(self), why, "Use the form that returns a new tensor.", line
+        )
+        raise Unsupported(
+            "fx.trace",
+            f"{self.layout} is written to in place",
+            "Use the form that returns a new tensor; graphs are functional.",
+        )
+
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __imatmul__ = refuse_write
+    __iand__ = __ior__ = __ixor__ = __setitem__ = refuse_write
 
     __bool__ = __int__ = __float__ = __index__ = item = tolist = numpy = refuse_value
 

@@ -37,6 +37,7 @@ class Compilation:
         self.lowered: dict[int, Lowered] = {}  # by index of the group
         self.memory: memory_plan.MemoryPlan
         self.source = ""
+        self.symbols: dict[int, str] = {}  # the exported function of each
         self.kernels: dict[int, tuple[Lowered, Any]] = {}
         self.program: Any = None
         self.text = ""
@@ -93,11 +94,20 @@ def plan_memory(c: Compilation) -> None:
 
 
 def generate_code(c: Compilation) -> None:
-    if c.lowered:
-        groups = {s.index: s for s in c.plan.steps if isinstance(s, Group)}
-        c.source = codegen.generate(
-            [(symbol(i), low.kernel, known_form(groups[i], low)) for i, low in c.lowered.items()]
-        )
+    """Kernels that differ in nothing but their names share their code."""
+    if not c.lowered:
+        return
+    written: dict[tuple, tuple] = {}
+    for step in c.plan.steps:
+        low = c.lowered.get(step.index)
+        if low is not None and isinstance(step, Group):
+            known = known_form(step, low)
+            loops = show(low.kernel).partition("(")[2]
+            found = written.setdefault(
+                (loops, known), (f"kernel_{len(written)}", low.kernel, known)
+            )
+            c.symbols[step.index] = found[0]
+    c.source = codegen.generate(list(written.values()))
 
 
 def build_code(c: Compilation) -> None:
@@ -107,7 +117,7 @@ def build_code(c: Compilation) -> None:
     for i, low in c.lowered.items():
         k = low.kernel
         made = native.kernel(
-            cache.pointer(library, symbol(i)),
+            cache.pointer(library, c.symbols[i]),
             k.name,
             low.rule,
             low.rows,
@@ -130,10 +140,6 @@ def write_wrapper(c: Compilation) -> None:
 
 
 PASSES = (schedule_nodes, lower_groups, plan_memory, generate_code, build_code, write_wrapper)
-
-
-def symbol(index: int) -> str:
-    return f"kernel_{index}"
 
 
 def compile_graph(graph: Graph, *, single_kernels: bool = False) -> CompiledGraph:

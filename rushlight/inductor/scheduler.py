@@ -82,6 +82,9 @@ class Schedule:
         self.steps: list[Step] = []
         self.made: dict[Var, int] = {}  # base -> index of the step that makes it
         self.reasons: list[Reason] = []
+        self.touched: dict[
+            Var, set[int]
+        ] = {}  # base -> the steps that make it, the groups that read it
         for node in graph.calls:
             if node.op.kind != "view":
                 self.place(node)
@@ -121,17 +124,18 @@ class Schedule:
             step = group
         for out in node.outs:
             self.made[out] = step.index
+        read = map(self.base, node.reads) if isinstance(step, Group) else ()
+        for v in (*node.outs, *read):
+            self.touched.setdefault(v, set()).add(step.index)
 
     def find(self, node: Node) -> Group | None:
         """The latest group that takes the node. Reasons are recorded for groups that it shares a
         value with."""
-        bases = {self.base(v) for v in node.reads}
-        for step in reversed(self.steps):
-            shared = bases & (
-                step_values(step) | {self.base(v) for v, _ in getattr(step, "reads", ())}
-            )
-            if not shared:
-                continue
+        sharing: set[int] = set()
+        for v in node.reads:
+            sharing |= self.touched.get(self.base(v), set())
+        for index in sorted(sharing, reverse=True):
+            step = self.steps[index]
             reason = self.why_not(step, node)
             if reason is None and isinstance(step, Group):
                 return step
@@ -376,10 +380,6 @@ def fusible(node: Node) -> bool:
 def counts_elements(node: Node) -> bool:
     """Bodies that ask for their logical position: it counts over the node's own space."""
     return node.op.name in ("element", "uniform", "normal", "counted_dropout", "positions")
-
-
-def step_values(step: Step) -> set[Var]:
-    return {out for n in step.nodes for out in n.outs}
 
 
 def runs(layouts: list[Layout], rows: tuple[int, ...]) -> tuple[int, ...]:

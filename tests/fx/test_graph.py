@@ -154,3 +154,20 @@ def test_verify_finds_what_is_broken(change, says):
 def test_parse_says_what_it_cannot_read(text, says):
     with pytest.raises(ValueError, match=says):
         fx.parse(text)
+
+
+def add_in_place(x):
+    x += 1
+    return x
+
+
+def set_item(x):
+    x[0] = 1
+    return x
+
+
+@pytest.mark.parametrize("writes", [add_in_place, set_item, lambda x: x.mul_(2)])
+def test_writing_in_place_is_refused_with_a_reason(writes):
+    with collect() as records, pytest.raises(Unsupported, match="written to in place"):
+        fx.trace(writes, dense((3,), "float32"))
+    assert [r.name for r in records if r.kind == "reason"] == ["capture.unsupported"]

@@ -274,3 +274,14 @@ def test_every_line_of_code_names_its_declaration():
         chain[0][0] == "line" and chain[0][1].startswith("test_fusion.py:") for chain in chains
     )
     assert {chain[1][0] for chain in chains} == {"add", "gelu"}
+
+
+def test_equal_kernels_share_their_code():
+    def layers(a):
+        for _ in range(5):
+            a = rl.relu(a @ a) * 0.5 + a
+        return a
+
+    a = x(4, 4)
+    c = check(layers, a, kernels=5, calls=5)
+    assert c.source.count('extern "C"') == 1
