@@ -31,7 +31,8 @@ def _(g, alpha):
 
 
 @scalar("sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", domain=NUMBERS, patterns=ARITHMETIC,
-        variants=({}, {"alpha": RUN}), samples=BINARY + MIXED[:-1] + (call(t(2, 3), t(3), alpha=2),))
+        promote=promotion.subtracting, variants=({}, {"alpha": RUN}),
+        samples=BINARY + MIXED[:-1] + (call(t(2, 3), t(3), alpha=2),))
 def sub(x, y, alpha):
     return word.sub(x, y * alpha)
 
@@ -62,7 +63,8 @@ def _(g, out, y):
     return g / y, -g * out / y
 
 
-@scalar("neg(Tensor self) -> Tensor", domain=NUMBERS, samples=UNARY + HALF + (call(t(3, dtype="int32")),))
+@scalar("neg(Tensor self) -> Tensor", domain=NUMBERS, promote=promotion.negating,
+        samples=UNARY + HALF + (call(t(3, dtype="int32")),))
 def neg(x):
     return word.neg(x)
 

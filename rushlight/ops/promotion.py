@@ -14,6 +14,7 @@ class Promotion:
     result: str = None              # a fixed result dtype
     names: tuple = None             # the operands that take part; None: all
     by: str = None                  # the argument that overrides the result ("dtype")
+    no_bools: str = None            # what to say where an operand is a bool
 
     def of(self, *names):
         return replace(self, names=names)
@@ -24,6 +25,8 @@ class Promotion:
     def __call__(self, a):
         if self.by and a.get(self.by, None):
             return a[self.by], self.result or a[self.by]
+        if self.no_bools and any(rank_of(v)[1] == "bool" for _, v in a.operands()):
+            raise RuntimeError(f"[{a.op_name}] {self.no_bools}")
         best = common(a, self.takes_part)
         if self.floor == "float" and dtypes.category(best) < 2:
             best = dtypes.DEFAULT
@@ -97,6 +100,10 @@ def rank_of(v):
 
 
 numeric = Promotion()
+subtracting = Promotion(no_bools="Subtraction, the `-` operator, with a bool tensor is not supported. "
+                                 "If you are trying to invert a mask, use logical_not() instead.")
+negating = Promotion(no_bools="Negation, the `-` operator, on a bool tensor is not supported. "
+                              "If you are trying to invert a mask, use logical_not() instead.")
 floating = Promotion("float")
 accumulating = Promotion("int", by="dtype")
 averaging = Promotion(by="dtype")
