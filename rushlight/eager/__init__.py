@@ -60,13 +60,14 @@ def method_function(name):
     return function
 
 
-for _name in ("max", "min", "argmin", "all", "any", "norm", "split", "chunk", "unbind", "square"):
+METHOD_FUNCTIONS = ("max", "min", "argmin", "all", "any", "norm", "equal", "allclose", "split", "chunk", "unbind", "square")
+get_num_threads, set_num_threads = _core.num_threads, _core.set_num_threads
+for _name in METHOD_FUNCTIONS:
     globals()[_name] = method_function(_name)
 
 PUBLIC = ["Function", "Generator", "Size", "Tensor", "arange", "as_tensor", "device", "dropout", "dtype", "empty", "empty_like",
           "enable_grad", "eye", "from_dlpack", "from_numpy", "full", "full_like", "get_default_dtype", "get_rng_state",
           "inference_mode", "initial_seed", "is_grad_enabled", "linspace", "manual_seed", "no_grad", "ones", "ones_like",
           "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "seed", "set_grad_enabled", "set_rng_state",
-          "tensor", "zeros", "zeros_like", *DTYPES, "max", "min", "argmin", "all", "any", "norm", "split", "chunk", "unbind",
-          "square", *[n for n, o in operators.TABLE.items() if o.function]]
+          "tensor", "zeros", "zeros_like", "get_num_threads", "set_num_threads", *DTYPES, *METHOD_FUNCTIONS, *[n for n, o in operators.TABLE.items() if o.function]]
 __all__ = ["ALIASES", "DTYPES", "PUBLIC", "factories", "functions", *PUBLIC]

@@ -146,6 +146,19 @@ def norm(self, p=2, dim=None, keepdim=False):
     return op("pow")(op("sum")(op("pow")(op("abs")(self), p), dim, keepdim), 1.0 / p)
 
 
+def equal(self, other):
+    """Whether shapes and all elements are equal: a Python bool."""
+    return tuple(self.shape) == tuple(other.shape) and bool(all_(op("eq")(self, other)).item() if self.numel() else True)
+
+
+def allclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Whether |self - other| <= atol + rtol * |other| everywhere: a Python bool."""
+    near = op("bitwise_or")(op("le")(op("abs")(self - other), op("abs")(other) * rtol + atol), op("eq")(self, other))
+    if equal_nan:
+        near = op("bitwise_or")(near, op("bitwise_and")(op("ne")(self, self), op("ne")(other, other)))
+    return bool(all_(near).item()) if near.numel() else True
+
+
 def split(self, split_size_or_sections, dim=0):
     """Views of consecutive pieces along `dim`."""
     n = self.size(dim)
@@ -171,6 +184,7 @@ def unbind(self, dim=0):
 
 
 def deepcopy(self, memo):
+    import copy
     if id(self) in memo:
         return memo[id(self)]
     if not self.is_leaf:
@@ -179,7 +193,7 @@ def deepcopy(self, memo):
     out = self.detach().clone().requires_grad_(self.requires_grad)
     if type(self) is not Tensor:
         out = type(self)._make_subclass(type(self), out.detach(), self.requires_grad)
-        out.__dict__.update({k: __import__("copy").deepcopy(v, memo) for k, v in getattr(self, "__dict__", {}).items()})
+        out.__dict__.update({k: copy.deepcopy(v, memo) for k, v in getattr(self, "__dict__", {}).items()})
     if self.grad is not None:
         out.grad = self.grad.detach().clone()
     memo[id(self)] = out
@@ -207,7 +221,7 @@ def numbered(self, spec):
 METHODS = {
     "to": to, "contiguous": contiguous, "copy_": copy_, "fill_": fill_, "zero_": zero_, "uniform_": uniform_,
     "normal_": normal_, "bernoulli_": bernoulli_, "max": reduce_pair("amax", "argmax"), "min": reduce_pair("amin", "argmin"),
-    "argmin": argmin, "all": all_, "any": any_, "norm": norm, "split": split, "chunk": chunk, "unbind": unbind,
+    "argmin": argmin, "all": all_, "any": any_, "norm": norm, "equal": equal, "allclose": allclose, "split": split, "chunk": chunk, "unbind": unbind,
     "__deepcopy__": deepcopy, "__reduce_ex__": reduce_ex, "__format__": numbered,
     **{short: converter(name) for short, name in (
         ("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("int", "int32"),

@@ -1,5 +1,5 @@
 """Tensors as PyTorch prints them: 4 digits, one width for all, summaries above 1,000 elements."""
-from math import isfinite, log10
+from math import isfinite
 
 PRECISION, THRESHOLD, EDGE, WIDTH = 4, 1000, 3, 80
 
@@ -113,5 +113,3 @@ def row(x, indent, format_, short):
     lines = [items[i:i + per_line] for i in range(0, len(items), per_line)]
     return "[" + (",\n" + " " * (indent + 1)).join(", ".join(line) for line in lines) + "]"
 
-
-__all__ = ["log10", "text"]
