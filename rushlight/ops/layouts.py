@@ -141,18 +141,19 @@ def positive(dims, rank):
 
 
 def memory_order(layouts, rank):
-    """Dims from outermost to innermost, as the operands lie in memory (PyTorch's TensorIterator); ties keep C order."""
-    order = []
-    for d in range(rank):                               # insertion: each dim moves inward past those with smaller strides
-        place = len(order)
-        for i in range(len(order) - 1, -1, -1):
-            verdict = compare(layouts, order[i], d)
-            if verdict < 0:                             # order[i] lies further inside than d
-                place = i
-            elif verdict > 0:
+    """Dims from outermost to innermost, as the operands lie in memory (PyTorch's TensorIterator); ties keep C order.
+    What cannot be compared is walked past: the relation is not transitive, so the steps of the sort matter."""
+    order = list(reversed(range(rank)))                 # innermost first
+    for i in range(1, rank):
+        at = i
+        for j in range(i - 1, -1, -1):
+            verdict = compare(layouts, order[j], order[at])
+            if verdict > 0:
+                order[j], order[at] = order[at], order[j]
+                at = j
+            elif verdict < 0:
                 break
-        order.insert(place, d)
-    return order
+    return order[::-1]
 
 
 def like_operands(layouts, full, dtype, device):
@@ -168,7 +169,7 @@ def like_operands(layouts, full, dtype, device):
 
 
 def compare(layouts, a, b):
-    """1 where dim a is outside dim b (a < b in C order), -1 where inside, 0 where the operands do not say."""
+    """1 where dim a should lie outside dim b, -1 where inside, 0 where the operands do not say."""
     for x in layouts:
         s, t = x.strides[a], x.strides[b]
         if s == 0 or t == 0:
@@ -176,7 +177,7 @@ def compare(layouts, a, b):
         if s != t:
             return 1 if s > t else -1
         if x.shape[a] > x.shape[b]:
-            return -1
+            return 1
     return 0
 
 

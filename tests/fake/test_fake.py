@@ -103,3 +103,22 @@ def test_bad_sizes(given, error, says):
 
 def test_no_sample_is_left_out():
     assert all(flat(samples(op).calls) or op.name in CREATES for op in OPERATORS)
+
+
+def test_strides_of_broadcast_operands_in_other_orders():
+    """Dims that no operand tells apart are ordered by the steps of PyTorch's sort."""
+    import itertools
+
+    shapes = [(6, 1, 5), (6, 4, 5), (1, 4, 5), (4, 1), (5,)]
+    orders = [(0, 1, 2), (2, 0, 1), (1, 0, 2), (2, 1, 0)]
+    for left, right in itertools.product(shapes, shapes):
+        for order in orders:
+            a = (
+                rl.ones(*(left[d] for d in order[: len(left)]))
+                if len(left) == 3
+                else rl.ones(*left)
+            )
+            a = a.permute(tuple(sorted(range(3), key=lambda d: order[d]))) if len(left) == 3 else a
+            b = rl.ones(*right)
+            want, got = rl.maximum(a, b), rl.maximum(fake(a), fake(b))
+            assert visible(got.shape, got.layout.strides) == visible(want.shape, want.stride())
