@@ -23,6 +23,7 @@ class Nest:
     def __init__(self, stores, extent, rows, length=None):
         """`length`: the elements of a row, where values may be kept in local rows (`locals`, afterwards)."""
         self.stores, self.rows, self.count, self.length, self.locals = list(stores), rows, 0, length, []
+        self.held = {}                                  # a value that is kept -> the load that reads it back
         roots = self.roots(self.stores)
         self.names = {e: extent for e in postorder(roots) if isinstance(e, Extent)}
         self.done = []
@@ -53,11 +54,12 @@ class Nest:
         kept += self.spill(folds, {s.value for s in kept})
         self.add("elements", [f.value for f in folds] + [s.value for s in kept], folds, kept)
         for s in kept:                                  # from now on it is read back
-            self.names[s.value] = Load(s.buffer, s.terms, s.value.dtype)
+            self.names[s.value] = self.held[s.value] = Load(s.buffer, s.terms, s.value.dtype)
 
     def keep(self, roots):
         """Costly values of this pass that the last pass needs too: one a suitable output."""
-        final = [s for s in self.stores if s.combine is None and self.along(s)]
+        taken = {read.buffer for read in self.held.values()}         # what is kept there may still be needed
+        final = [s for s in self.stores if s.combine is None and self.along(s) and s.buffer not in taken]
         now = [e for e in postorder(roots, self.names) if isinstance(e, Apply) and e.word in COSTLY and varies(e)]
         kept = []
         for s in final:
@@ -97,6 +99,11 @@ class Nest:
     def add(self, over, roots, folds, stores):
         """One section, preceded by a row section for what does not change along the row."""
         row, inside, local = [], [], dict(self.names)
+        for e, read in self.held.items():               # no store may overwrite what another one reads back
+            if any(s.buffer != read.buffer and reached(e, self.roots([s]), self.names) for s in stores):
+                bound = local[e] = Name(f"t{self.count}", e.dtype)
+                self.count += 1
+                inside.append((bound, read))
         for e in postorder(roots, self.names):
             if not isinstance(e, (Load, Apply, Cast)):
                 continue
@@ -123,6 +130,11 @@ class Nest:
                               s.combine) for s in stores)
         if inside or made or written or over == "elements":
             self.done.append(Section(over, tuple(inside), tuple(made), written))
+
+
+def reached(e, roots, names):
+    """Whether e is used under the roots, not looking under what has a name."""
+    return e in roots or any(e in x.args for x in postorder(roots, names))
 
 
 __all__ = ["sections", "text", "Element"]

@@ -285,3 +285,16 @@ def test_equal_kernels_share_their_code():
     a = x(4, 4)
     c = check(layers, a, kernels=5, calls=5)
     assert c.source.count('extern "C"') == 1
+
+
+def test_a_value_kept_in_an_outputs_memory_is_not_overwritten():
+    def two_passes(a):
+        s = rl.sigmoid(a)
+        return rl.log_softmax(s - s.sum(1, True), 1), s
+
+    check(two_passes, x(20, 50), kernels=1)
+    check(
+        lambda a: (rl.softmax(a * 2, 1) + 1, rl.exp(a * 2 - (a * 2).amax(1, True))),
+        x(20, 50),
+        kernels=1,
+    )
