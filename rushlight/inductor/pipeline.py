@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 from rushlight import sym, trace
-from rushlight.errors import UserError
+from rushlight.errors import CompilerBug, UserError
 from rushlight.fx.graph import Graph
 from rushlight.loops.expr import show
 from rushlight.reasons import Reason, refuse
@@ -174,7 +174,13 @@ class CompiledGraph:
 
     def __call__(self, *tensors: Any) -> Any:
         self.check(tensors)
-        return native.without_grad(self.program, tensors)
+        try:
+            return native.without_grad(self.program, tensors)
+        except IndexError as error:
+            if native.is_other_strides(error):
+                text = "a kernel was called with other strides than it was compiled for"
+                raise CompilerBug("inductor", text, self.text) from None
+            raise
 
     def check(self, tensors: tuple) -> None:
         """Stands in for compiled guards, which check this natively."""

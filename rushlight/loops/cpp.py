@@ -10,6 +10,7 @@ from rushlight import dtypes
 from .expr import IDENTITY, LANES, Apply, Axis, Cast, Const, Kernel, Load, Name, Scalar, text
 
 BLOCK = 4096                        # elements of a row that one set of lanes adds up
+OTHER_STRIDES = -1                  # what a specialised kernel returns when called with other strides (no index gives it)
 COLUMNS = 32                        # rows side by side in the form for rows that lie across memory
 C = {"bool": "bool", "uint8": "rl_u8", "int8": "rl_i8", "int16": "rl_i16", "int32": "rl_i32", "int64": "rl_i64",
      "float16": "rl_u16", "bfloat16": "rl_u16", "float32": "float", "float64": "double"}
@@ -388,7 +389,7 @@ def storage(dtype):
 
 def function(kernel: Kernel, symbol, known=None):
     """The C++ of one shape-generic kernel: its forms, and the entry that chooses one. `known`: (form, strides) where a
-    compiled graph knows its layouts; then that form alone is written, and another call is a trap."""
+    compiled graph knows its layouts; then that form alone is written, and another call returns OTHER_STRIDES."""
     if known:
         return specialised(kernel, symbol, *known)
     axis = (kernel.inner or kernel.outer)[-1][0]
@@ -440,7 +441,7 @@ def specialised(kernel: Kernel, symbol, kind, strides):
     held = " && ".join([f"{place(f)} == {v}" for f, v in zip(free, strides)] or ["true"])
     return "\n".join([f"// {kernel.name}", form(kernel, f"{symbol}_{kind}", kind, free),
                       f"static rl_i64 {symbol}(void* const* p, const rl_i64* n, const rl_number* s) {{",
-                      f"    if (n[{axes.index(axis)}] > 1 && !({held})) __builtin_trap();",
+                      f"    if (n[{axes.index(axis)}] > 1 && !({held})) return {OTHER_STRIDES};",
                       f"    return {symbol}_{kind}(p, n, s{''.join(f', {v}' for v in strides)});", "}", ""])
 
 

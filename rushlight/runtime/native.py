@@ -68,6 +68,11 @@ def size(x: Any, dim: int) -> int:
     return x.size(dim)
 
 
+def is_other_strides(error: IndexError) -> bool:
+    """Whether the code that a kernel returned was no index but `loops.cpp.OTHER_STRIDES`."""
+    return str(2**63 - 1) in str(error)
+
+
 def without_grad(run: Callable, arguments: tuple) -> Any:
     """run(*arguments) with nothing recorded on the tape: a compiled graph has a backward of its
     own, or none."""

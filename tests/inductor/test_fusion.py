@@ -6,7 +6,7 @@ import pytest
 import rushlight as rl
 from rushlight import fx
 from rushlight.decomposition import decompose
-from rushlight.errors import UserError
+from rushlight.errors import CompilerBug, UserError
 from rushlight.inductor.pipeline import compile_graph
 from rushlight.loops.expr import show
 from rushlight.nn import functional as F
@@ -298,3 +298,10 @@ def test_a_value_kept_in_an_outputs_memory_is_not_overwritten():
         x(20, 50),
         kernels=1,
     )
+
+
+def test_a_kernel_called_with_other_strides_tells_so():
+    c = compiled(lambda a: rl.exp(a) * 2 + 1, x(30, 40))
+    c.check = lambda tensors: None
+    with pytest.raises(CompilerBug, match="other strides"):
+        c(x(30, 80)[:, ::2])
