@@ -150,8 +150,8 @@ extern const char* const slot_names[kSlots];
 extern Operator* slots[kSlots];
 extern PyObject* value_name;             // "__rushlight_value__", interned
 
-// Python numbers and those of other libraries: ints, floats, numpy's scalars; not arrays, tensors or
-// complex numbers.
+// Python numbers and those of other libraries: ints, floats, numpy's scalars; not arrays, tensors
+// or complex numbers.
 bool is_number(PyObject*);
 // Type attributes of objects that are neither tensors nor numbers: is this a Value of Python's
 // dispatcher?
@@ -160,6 +160,7 @@ PyObject* device_object(Device);         // borrowed, through the hook; "cpu" wi
 Device device_from(PyObject*);           // None, a string, or anything whose str() is one
 
 extern PyObject* module;                 // the module itself, borrowed
+extern PyMethodDef attribute_functions[];  // attributes.cpp
 void add_type(PyObject* module, const char* name, PyTypeObject* type);
 
 }  // namespace core

@@ -243,7 +243,8 @@ PyMODINIT_FUNC PyInit__core() {
   return guarded([&] {
     module = m;
     value_name = check(PyUnicode_InternFromString("__rushlight_value__"));
-    for (PyMethodDef* list : {convert_functions, plan_functions, tape_functions, record_functions})
+    for (PyMethodDef* list :
+        {convert_functions, plan_functions, tape_functions, record_functions, attribute_functions})
       check(PyModule_AddFunctions(m, list));
     dtype_init(m);
     tensor_init(m);

@@ -490,7 +490,8 @@ void tensor_init(PyObject* m) {
   TensorType = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&spec)));
   add_type(m, "Tensor", TensorType);
   Ref priority = checked(PyFloat_FromDouble(1000));  // numpy's scalars leave operators to us
-  check(PyObject_SetAttrString(reinterpret_cast<PyObject*>(TensorType), "__array_priority__", priority.py()));
+  check(PyObject_SetAttrString(
+      reinterpret_cast<PyObject*>(TensorType), "__array_priority__", priority.py()));
 }
 
 }  // namespace core

@@ -325,3 +325,27 @@ def test_out_of_memory_is_an_error():
         finally:
             core.allocator_limit(0)
     core.empty((1 << 20,), f64)
+
+
+def test_module_attributes():
+    class Module:
+        def __init__(self):
+            self._parameters, self._modules, self.plain = {"weight": 1}, {"child": 2}, 3
+
+        def __getattr__(self, name):
+            raise AttributeError(f"no {name}")
+
+        @property
+        def half(self):
+            return self.plain / 2
+
+    class Own(Module):
+        def __getattr__(self, name):
+            return "own"
+    core.module_attributes(Module)
+    m = Module()
+    assert (m.weight, m.child, m.plain, m.half) == (1, 2, 3, 1.5) and not hasattr(m, "other") and Own().weight == "own"
+    with pytest.raises(AttributeError, match="no other"):
+        m.other
+    with pytest.raises(TypeError):
+        core.module_attributes(int)
