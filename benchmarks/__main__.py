@@ -150,6 +150,7 @@ def main() -> int:
         f"{where['cpu']}, {where['cores']} cores, Python {where['python']}; "
         f"{repeats} processes a row and peer; raw: {out}\n"
         f"other work on this machine: {busy:.0%} of its cores before a process (median)\n"
+        + ("THE MACHINE WAS BUSY: these ratios prove nothing\n" if busy > 0.2 else "")
     )
     print(table.render(rows, tolerances))
     return 1 if any("error" in r for r in rows) else 0
