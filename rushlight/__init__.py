@@ -35,7 +35,7 @@ def _libraries():
 _libraries()
 __version__ = "0.1.0"
 if _os.environ.get("RUSHLIGHT_LOGS") or _os.environ.get("RUSHLIGHT_COMPILE_DEBUG"):
-    from .pipeline import start_logs
+    from .observation import start_logs
 
     start_logs()
 _LAZY = {"nn": "nn", "optim": "optim", "autograd": "autograd", "report": "report", "fx": "fx", "interop": "interop"}
@@ -46,6 +46,6 @@ def __getattr__(name):
     if name in _LAZY:
         return importlib.import_module(f"rushlight.{_LAZY[name]}")
     if name == "explain":
-        from .pipeline import explain
+        from .observation import explain
         return explain
     raise AttributeError(f"module 'rushlight' has no attribute {name!r}")

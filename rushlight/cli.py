@@ -92,9 +92,9 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
     if not os.path.isfile(script):
         print(f"rushlight explain: no such script: {script}", file=sys.stderr)
         return 2
-    from rushlight import pipeline
+    from rushlight import observation
 
-    recording, code = pipeline.run_script(script, args)
+    recording, code = observation.run_script(script, args)
     try:
         explanation = recording.explanation(options.op)
     except KeyError:
@@ -168,9 +168,9 @@ def _write_json(path: dict[str, Any], file: str) -> int:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from rushlight import config, pipeline
+    from rushlight import config, observation
 
-    rows = {**pipeline.machine(), **pipeline.libraries(), **pipeline.cache_facts()}
+    rows = {**observation.machine(), **observation.libraries(), **observation.cache_facts()}
     for name, value in rows.items():
         print(f"{name:14} {value}")
     print("\nsettings")
@@ -181,9 +181,9 @@ def _info(options: argparse.Namespace) -> int:
 
 def _ops(options: argparse.Namespace) -> int:
     """One line an operator: kind of definition, derivative, where it is declared, schema."""
-    from rushlight import pipeline
+    from rushlight import observation
 
-    rows = [row for row in pipeline.declarations() if options.pattern in row[0]]
+    rows = [row for row in observation.declarations() if options.pattern in row[0]]
     for _, kind, derivative, where, schema in rows:
         print(f"{kind:12} {derivative:8} {where:26} {schema}")
     print(f"{len(rows)} operators", file=sys.stderr)

@@ -9,7 +9,7 @@ import types
 import pytest
 
 import rushlight
-from rushlight import cli, pipeline, trace
+from rushlight import cli, observation, trace
 
 SCRIPT = """
 import sys
@@ -21,7 +21,7 @@ trace.emit("kernel", "add.float32.TT", "void add() {\\n}\\n", {1: ("ops/pointwis
 
 
 class Core(types.ModuleType):
-    """What pipeline needs of rushlight._core; `call` stands for an operator call."""
+    """What observation needs of rushlight._core; `call` stands for an operator call."""
 
     def __init__(self):
         super().__init__("rushlight._core")
@@ -132,7 +132,7 @@ def test_exit_code_is_the_scripts(core, tmp_path, capsys, end, code):
     assert "Showing eager mode" in shown.out  # the path up to there
     if end == "1 / 0":
         assert "ZeroDivisionError: division by zero" in shown.err
-        assert "runpy" not in shown.err and "pipeline.py" not in shown.err
+        assert "runpy" not in shown.err and "observation.py" not in shown.err
         assert "The program stopped with ZeroDivisionError" in shown.out
     if end == "sys.exit('bad')":
         assert shown.err == "bad\n"
@@ -160,7 +160,7 @@ def test_explain_a_function(core):
         core.call("add", 0, 50, "add.float32.TT", "model.py:9")
         return x + 1
 
-    seen = pipeline.explain(f)(1)
+    seen = observation.explain(f)(1)
     assert seen.result == 2
     assert "add.float32.TT" in str(seen) and repr(seen) == str(seen)
     assert seen.to_json()["operators"][0]["calls"] == 1
@@ -172,7 +172,7 @@ def test_explain_a_function_that_raises(core):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no") as caught:
-        pipeline.explain(f)()
+        observation.explain(f)()
     assert caught.value.explanation.observed.error == "ValueError: no"
     assert not core.on
 
@@ -185,13 +185,13 @@ def test_info(core, capsys):
 
 
 def test_operators_are_logged(core, capsys, monkeypatch):
-    monkeypatch.setattr(pipeline, "_logging", True)
+    monkeypatch.setattr(observation, "_logging", True)
     core.record(True)
     core.call("add", 0, 50, "add.float32.TT", "model.py:9")
     trace.set_logs("ops")
     try:
-        pipeline._drain()
-        seen = pipeline.explain(core.call)("mul", 50, 60, "mul.float32.TT", "model.py:10")
+        observation._drain()
+        seen = observation.explain(core.call)("mul", 50, 60, "mul.float32.TT", "model.py:10")
     finally:
         trace.set_logs("")
     first, second = capsys.readouterr().err.splitlines()
@@ -207,8 +207,8 @@ def test_logs_of_eager_mode(built, tmp_path):
     file = tmp_path / "model.py"
     file.write_text(
         "import rushlight as torch\n"
-        "from rushlight import pipeline\n"
-        "pipeline.start_logs()\n"
+        "from rushlight import observation\n"
+        "observation.start_logs()\n"
         "x = torch.ones(4, 4)\n"
         "for _ in range(3):\n"
         "    y = (x @ x).exp()\n"
@@ -229,11 +229,11 @@ def test_logs_of_eager_mode(built, tmp_path):
 def test_recordings_nest(core):
     def outer():
         core.call("add", 0, 50, "add.float32.TT", "model.py:9")
-        inner = pipeline.explain(core.call)("mul", 50, 60, "mul.float32.TT", "model.py:10")
+        inner = observation.explain(core.call)("mul", 50, 60, "mul.float32.TT", "model.py:10")
         core.call("sub", 60, 70, "sub.float32.TT", "model.py:11")
         return inner
 
-    seen = pipeline.explain(outer)()
+    seen = observation.explain(outer)()
     assert [call.operator for call in seen.result.calls] == ["mul"]
     assert [call.operator for call in seen.calls] == ["add", "mul", "sub"]
     assert len({call.id for call in seen.calls}) == 3 and not core.on
@@ -243,14 +243,14 @@ def test_origins_are_split_from_generated_code():
     text = (
         "// ops/pointwise.py:21\nint x;\nt2 = (t0 + t1);  // add ops/pointwise.py:21\n}  // end\n"
     )
-    code, origins = pipeline.split_origins(text)
+    code, origins = observation.split_origins(text)
     assert code == "// ops/pointwise.py:21\nint x;\nt2 = (t0 + t1);\n}  // end\n"
     assert origins == {3: ("ops/pointwise.py:21",)}
 
 
 def test_sources_of_a_precompiled_kernel():
     key = "gelu.float32.T.approximate=none"
-    declared, loops, cpp = pipeline.Sources([]).find(key)
+    declared, loops, cpp = observation.Sources([]).find(key)
     assert "def gelu(" in declared.text and declared.title.startswith("Declared at ops/")
     assert "erf(" in loops.text and "rl_erf_f32" in cpp.text
     assert set(cpp.origins.values()) == {(declared.title.removeprefix("Declared at "),)}

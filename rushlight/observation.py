@@ -1,0 +1,415 @@
+"""Observation: from a program to the path it took.
+
+Takes a function or a script; gives its result and an `Explanation`. Eager mode has no pipeline of
+its own: the program runs in CPython, each tensor expression calls an operator object, and
+that object validates, promotes, finds or makes a plan, allocates and runs a kernel or a library
+routine (docs/native.md, "One call, on its way down"). What is here turns recording on around it,
+and makes a report of the records:
+
+    run the program      Recording         native call records on, a listener on trace
+    read the records     read_calls        tuples -> Call
+    observe              observe           counts, times, what each documented stage did
+    show                 report            terminal; JSON
+
+Invariant: recording changes nothing that the program can see, and is off again whatever happens.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rushlight import trace
+
+
+def explain(fn: Callable[..., Any], *, operator: str | None = None) -> Callable[..., Explanation]:
+    """`rushlight.explain(model)(x)` runs `model(x)` and returns an Explanation: printed, it is the
+    path the call took; its `result` is what the call returned. An exception of `fn` passes through
+    with the path up to there as its attribute `explanation`."""
+
+    def run(*args: Any, **kwargs: Any) -> Explanation:
+        recording = Recording(getattr(fn, "__qualname__", None) or type(fn).__qualname__)
+        try:
+            with recording:
+                result = fn(*args, **kwargs)
+        except Exception as error:
+            error.explanation = recording.explanation()  # type: ignore[attr-defined]
+            error.add_note("rushlight: the path up to here is this exception's `explanation`")
+            raise
+        return recording.explanation(operator, result)
+
+    return run
+
+
+class Explanation:
+    """A run's result and its observed path. `str()` and the prompt show the report."""
+
+    def __init__(self, observed: Any, calls: list[Any], result: Any, sources: Sources) -> None:
+        self.observed = observed
+        self.calls = calls
+        self.result = result
+        self._sources = sources
+
+    def __str__(self) -> str:
+        from rushlight.report import terminal
+
+        return terminal.to_text(lambda: terminal.report(self.observed))
+
+    __repr__ = __str__
+
+    def print(self, command: str = "", rows: int = 12) -> None:
+        """The report with colour. `command`: what to type again, for the hints; `rows`: the most a
+        table shows."""
+        from rushlight.report import terminal
+
+        terminal.console().print(terminal.report(self.observed, command, rows), crop=False)
+
+    def kernel(self, key: str) -> Any:
+        """One kernel, to print with rich: its declaration, its loops, and the C++ generated from
+        them with the origin of each line. KeyError where its source is not known."""
+        from rushlight.report import terminal
+
+        row = next((row for row in self.observed.kernels if row.key == key), None)
+        return terminal.kernel(row, key, self._sources.find(key))
+
+    def to_json(self) -> dict[str, Any]:
+        return self.observed.to_json()
+
+
+class Recording:
+    """Records the operator calls of this thread, and every thread's trace records, for the length
+    of a `with`."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.records: list[trace.Record] = []
+        self.batches: list[list[Any]] = []  # of native records; their ids are distinct in a batch
+        self.error: BaseException | None = None
+        self.wall_ns = 0
+
+    def __enter__(self) -> Recording:
+        from rushlight import _core  # type: ignore[attr-defined]
+
+        self._listener = self.records.append
+        trace.add_listener(self._listener)
+        _drain()
+        _recording.append(self)
+        _core.record(True)
+        self._start = time.perf_counter_ns()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        from rushlight import _core  # type: ignore[attr-defined]
+
+        self.wall_ns = time.perf_counter_ns() - self._start
+        _drain()
+        _recording.remove(self)
+        _core.record(bool(_recording) or _logging)
+        trace.remove_listener(self._listener)
+        self.error = error
+
+    def explanation(self, operator: str | None = None, result: Any = None) -> Explanation:
+        from rushlight.report.observe import Run, observe
+        from rushlight.report.records import read_batches
+
+        calls = read_batches(self.batches)
+        sources = Sources(self.records)
+        keys = {call.ran for call in calls if call.route == "kernel"}
+        run = Run(
+            self.program, calls, self.records, wall_ns=self.wall_ns, error=_one_line(self.error),
+            facts=machine(), kernels={key: sources.facts(key) for key in sorted(keys)},
+        )  # fmt: skip
+        return Explanation(observe(run, operator), calls, result, sources)
+
+
+_recording: list[Recording] = []  # the recordings going on, outermost first
+_logging = False
+
+
+def _drain() -> None:
+    """Takes the native records made so far, for the recordings going on and for the log."""
+    from rushlight import _core  # type: ignore[attr-defined]
+
+    batch = _core.records()
+    for recording in _recording:
+        recording.batches.append(batch)
+    if _logging:
+        _log_calls(batch)
+
+
+def start_logs() -> None:
+    """What RUSHLIGHT_LOGS and RUSHLIGHT_COMPILE_DEBUG ask of eager mode: this thread's operator
+    calls are recorded, and logged when the process ends or a recording begins or ends. Called once
+    the native core is loaded, where one of these settings is there."""
+    import atexit
+
+    from rushlight import _core, config  # type: ignore[attr-defined]
+
+    global _logging
+    trace.start_outputs()
+    wanted = {"ops", "plans", "kernels", "libraries", "all"}
+    if config.flags.compile_debug or wanted & set(config.flags.logs.replace(" ", "").split(",")):
+        _logging = True
+        _core.record(True)
+        atexit.register(_drain)
+
+
+def _log_calls(batch: list[Any]) -> None:
+    """Trace records from native ones: each call, indented as it nests; each plan that was made;
+    each kernel and library routine once."""
+    from rushlight.report.records import read_calls
+    from rushlight.report.words import ns
+
+    for call in read_calls(batch):
+        facts: dict[str, Any] = {
+            "took": ns(call.ns),
+            "plan": _PLANS[call.hit],
+            "ran": call.ran,
+            "at": call.where,
+        }
+        given = {name: value for name, value in facts.items() if value}
+        inputs, outputs = (", ".join(map(str, side)) for side in (call.inputs, call.outputs))
+        name = f"{call.operator}({inputs}) -> {outputs}"
+        trace.emit("dispatch", "  " * call.depth + name, **given)
+        if call.hit is False:
+            trace.emit("plan", name, f"made: {call.ran}")
+        if call.route in ("kernel", "library") and call.ran not in _logged:
+            _logged.add(call.ran)
+            _log_ran(call.route, call.ran, call.operator)
+
+
+def _log_ran(route: str, key: str, operator: str) -> None:
+    if route == "library":
+        trace.emit("library", key, f"first called by {operator}")
+        return
+    try:
+        view = Sources([]).find(key)[-1]
+    except KeyError:
+        trace.emit("kernel", key, operator=operator)
+    else:
+        trace.emit("kernel", key, view.text, view.origins, operator=operator)
+
+
+_logged: set[str] = set()
+_PLANS = {None: "", True: "found", False: "made"}
+
+
+def _one_line(error: BaseException | None) -> str:
+    if error is None or isinstance(error, SystemExit) and not error.code:
+        return ""
+    text = str(error).splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+class View(NamedTuple):
+    """One form of a kernel. `origins`: line -> where it came from."""
+
+    title: str
+    language: str
+    text: str
+    origins: Mapping[int, tuple[str, ...]] | None = None
+
+
+class Sources:
+    """Sources and facts of kernels: from trace records of this run, else from what the package was
+    built with."""
+
+    def __init__(self, records: list[trace.Record]) -> None:
+        self._records = {r.name: r for r in records if r.kind == "cpp" and r.text}
+
+    def find(self, key: str) -> list[View]:
+        """How a kernel came about: declaration, loops, C++. KeyError where neither a record nor the
+        package has it."""
+        record = self._records.get(key)
+        if record is not None:
+            return [View("Generated C++", "cpp", record.text, record.sourcemap)]
+        import inspect
+
+        from rushlight.loops import cpp
+        from rushlight.loops.expr import show
+
+        op, kernel = _precompiled(key)
+        declared = op.source or op
+        how = (
+            f"Derived from the declaration at {op.where}"
+            if op.source
+            else f"Declared at {op.where}"
+        )
+        return [
+            View(how, "python", inspect.getsource(declared.body)),
+            View("Its loops", "python", show(kernel)),
+            View(
+                "The C++ generated from them", "cpp", *split_origins(cpp.function(kernel, "kernel"))
+            ),
+        ]
+
+    def facts(self, key: str) -> dict[str, Any]:
+        from rushlight import _core  # type: ignore[attr-defined]
+
+        record = self._records.get(key)
+        if record is not None:
+            return dict(record.facts)
+        entry = _core.kernel_find(key)
+        return _kernel_facts(entry) if entry is not None else {}
+
+
+def _precompiled(key: str) -> tuple[Any, Any]:
+    """Declaration and loop IR of a kernel of the library, which is lowered only as far as needed.
+    KeyError where there is none."""
+    global _lowering
+    if _lowering is None:
+        from rushlight.loops import library
+
+        _lowering = library.kernels()
+    while key not in _lowered:
+        op, kernel = next(_lowering, (None, None))
+        if kernel is None:
+            raise KeyError(key)
+        _lowered[kernel.name] = (op, kernel)
+    return _lowered[key]
+
+
+_lowering: Iterator[Any] | None = None
+_lowered: dict[str, tuple[Any, Any]] = {}
+_ORIGIN = re.compile(r"\s*// (?:\S+ )?(\S+\.py:\d+)$")
+
+
+def split_origins(text: str) -> tuple[str, dict[int, tuple[str, ...]]]:
+    """Generated C++ whose lines end in `// add ops/pointwise.py:21` -> the code without these, and
+    the origins by line."""
+    lines: list[str] = []
+    origins: dict[int, tuple[str, ...]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        found = _ORIGIN.search(line)
+        if found and not line.startswith("//"):
+            origins[number] = (found[1],)
+            line = line[: found.start()]
+        lines.append(line)
+    return "\n".join(lines) + "\n", origins
+
+
+def _kernel_facts(entry: Any) -> dict[str, Any]:
+    names = ("origin", "outer", "inner", "cost")
+    if isinstance(entry, Mapping):
+        return {name: entry[name] for name in names if name in entry}
+    return {name: getattr(entry, name) for name in names if hasattr(entry, name)}
+
+
+def machine() -> dict[str, Any]:
+    """Versions and what this machine offers, as far as the native core says."""
+    import os
+    import platform
+
+    import rushlight
+    from rushlight import _core  # type: ignore[attr-defined]
+
+    facts = {
+        "rushlight": getattr(rushlight, "__version__", ""),
+        "python": platform.python_version(),
+    }
+    for name, function in _NATIVE_FACTS.items():
+        if hasattr(_core, function):
+            facts[name] = getattr(_core, function)()
+    return {**facts, "gpu": os.path.exists("/proc/driver/nvidia/version")}
+
+
+_NATIVE_FACTS = {"isa": "isa", "threads": "num_threads", "kernels": "kernel_count"}
+
+
+def libraries() -> dict[str, str]:
+    """The libraries that operators call, each with its version, or that it was not found."""
+    import os
+    from importlib import metadata
+
+    import rushlight
+
+    found = {}
+    for name, distribution in (("OpenBLAS", "scipy-openblas32"), ("numpy", "numpy")):
+        try:
+            found[name] = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            found[name] = f"not found (pip install {distribution})"
+    folder = os.path.join(rushlight.__path__[0], "lib")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    onednn = sorted(name for name in names if name.startswith("libdnnl"))
+    found["oneDNN"] = ", ".join(onednn) or "not built in"
+    return found
+
+
+def cache_facts() -> dict[str, str]:
+    """Where compiled artifacts are kept, and how much lies there."""
+    import os
+
+    from rushlight import config
+    from rushlight.report.words import bytes_, count
+
+    folder = config.flags.cache_dir or os.path.expanduser("~/.cache/rushlight")
+    files = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+    size = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+    return {"cache": f"{folder} ({count(len(files), 'file')}, {bytes_(size)})"}
+
+
+def declarations() -> list[tuple[str, str, str, str, str]]:
+    """Every declared operator: name, kind of definition, derivative, where it stands, schema."""
+    import rushlight.ops  # noqa: F401  (declares them)
+    from rushlight.ops.values import TABLE
+
+    rows = []
+    for name, op in sorted(TABLE.items()):
+        rule = op.rule if isinstance(op.rule, str) else "none" if op.rule is None else "written"
+        rows.append((name, op.kind, rule, op.where, op.schema.text))
+    return rows
+
+
+def run_script(script: str, args: list[str]) -> tuple[Recording, int]:
+    """Runs a script as `python script args` would, recorded. Returns the recording and the exit
+    code. The script's own output goes where it always goes; a traceback is printed as Python prints
+    it, without our frames."""
+    import os
+    import runpy
+
+    recording = Recording(os.path.basename(script))
+    argv, path0 = sys.argv, sys.path[0]
+    sys.argv, sys.path[0] = [script, *args], os.path.dirname(os.path.abspath(script))
+    code = 0
+    try:
+        with recording:
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        code = _exit_code(end)
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException as error:
+        _print_traceback(error, script)
+        code = 1
+    finally:
+        sys.argv, sys.path[0] = argv, path0
+        sys.stdout.flush()
+    return recording, code
+
+
+def _exit_code(end: SystemExit) -> int:
+    """As the interpreter does it: None is 0, a number itself, anything else is printed and 1."""
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _print_traceback(error: BaseException, script: str) -> None:
+    import os
+    import traceback
+
+    walk, start = error.__traceback__, error.__traceback__
+    while walk is not None:
+        file = walk.tb_frame.f_code.co_filename
+        if os.path.abspath(file) == os.path.abspath(script):
+            start = walk
+            break
+        walk = walk.tb_next
+    traceback.print_exception(type(error), error, start)
