@@ -1,8 +1,9 @@
 """Runs the kernel emitter before the native core exists.
 
-`rushlight/__init__.py` loads the core; the operator and loop rooms are plain Python. So the package is entered here without
-its `__init__`: a bare module with the package's path.
+`rushlight/__init__.py` loads the core; the operator and loop rooms are plain Python. So the package
+is entered here without its `__init__`: a bare module with the package's path.
 """
+
 import runpy
 import sys
 import types

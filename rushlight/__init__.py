@@ -1,11 +1,14 @@
 """Rushlight: PyTorch's execution stack, built again to be read.
 
-`import rushlight as torch` is meant to be enough for ordinary model code. Importing loads the native core and the operator
-declarations; numpy, the compile stack and the reports load at first use.
+`import rushlight as torch` is meant to be enough for ordinary model code. Importing loads the
+native core and the operator declarations; numpy, the compile stack and the reports load at first
+use.
 """
+
 import os as _os
 
-# Idle OpenMP threads sleep: spinning ones make every parallel region wait on a busy machine. Read when libgomp loads.
+# Idle OpenMP threads sleep: spinning ones make every parallel region wait on a busy machine. Read
+# when libgomp loads.
 _os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from . import _core  # noqa: E402
@@ -25,11 +28,18 @@ for _name in _eager.PUBLIC:
 def _libraries():
     """Where OpenBLAS and oneDNN lie; they are opened at the first matrix product."""
     import importlib.util
+
     found = importlib.util.find_spec("scipy_openblas32")
-    openblas = _os.path.join(_os.path.dirname(found.origin), "lib", "libscipy_openblas.so") if found and found.origin else None
+    openblas = (
+        _os.path.join(_os.path.dirname(found.origin), "lib", "libscipy_openblas.so")
+        if found and found.origin
+        else None
+    )
     onednn = _os.path.join(_here, "lib", "libdnnl.so.3")
-    _core.libraries_set(openblas if openblas and _os.path.exists(openblas) else None,
-                        onednn if _os.path.exists(onednn) else None)
+    _core.libraries_set(
+        openblas if openblas and _os.path.exists(openblas) else None,
+        onednn if _os.path.exists(onednn) else None,
+    )
 
 
 _libraries()
@@ -38,14 +48,23 @@ if _os.environ.get("RUSHLIGHT_LOGS") or _os.environ.get("RUSHLIGHT_COMPILE_DEBUG
     from .observation import start_logs
 
     start_logs()
-_LAZY = {"nn": "nn", "optim": "optim", "autograd": "autograd", "report": "report", "fx": "fx", "interop": "interop"}
+_LAZY = {
+    "nn": "nn",
+    "optim": "optim",
+    "autograd": "autograd",
+    "report": "report",
+    "fx": "fx",
+    "interop": "interop",
+}
 
 
 def __getattr__(name):
     import importlib
+
     if name in _LAZY:
         return importlib.import_module(f"rushlight.{_LAZY[name]}")
     if name == "explain":
         from .observation import explain
+
         return explain
     raise AttributeError(f"module 'rushlight' has no attribute {name!r}")

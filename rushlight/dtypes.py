@@ -1,7 +1,9 @@
-"""Element types by name: the one table that Python rooms share with csrc/rt/dtype.h (same ids, same sizes).
+"""Element types by name: the one table that Python rooms share with csrc/rt/dtype.h (same ids, same
+sizes).
 
 A dtype is its name here ("float32"); `rushlight.float32` is the native object of the same id.
 """
+
 from dataclasses import dataclass
 
 
@@ -10,28 +12,31 @@ class DType:
     name: str
     id: int
     itemsize: int
-    category: int                   # 0 bool, 1 integer, 2 floating, 3 complex (reserved)
-    short: str                      # in printed graphs: f32[2, 3]
-    c: str                          # the C type a kernel stores
+    category: int  # 0 bool, 1 integer, 2 floating, 3 complex (reserved)
+    short: str  # in printed graphs: f32[2, 3]
+    c: str  # the C type a kernel stores
 
 
-TABLE = {d.name: d for d in (
-    DType("bool", 0, 1, 0, "b8", "unsigned char"),
-    DType("uint8", 1, 1, 1, "u8", "unsigned char"),
-    DType("int8", 2, 1, 1, "i8", "signed char"),
-    DType("int16", 3, 2, 1, "i16", "short"),
-    DType("int32", 4, 4, 1, "i32", "int"),
-    DType("int64", 5, 8, 1, "i64", "long"),
-    DType("float16", 6, 2, 2, "f16", "unsigned short"),
-    DType("bfloat16", 7, 2, 2, "bf16", "unsigned short"),
-    DType("float32", 8, 4, 2, "f32", "float"),
-    DType("float64", 9, 8, 2, "f64", "double"),
-)}
+TABLE = {
+    d.name: d
+    for d in (
+        DType("bool", 0, 1, 0, "b8", "unsigned char"),
+        DType("uint8", 1, 1, 1, "u8", "unsigned char"),
+        DType("int8", 2, 1, 1, "i8", "signed char"),
+        DType("int16", 3, 2, 1, "i16", "short"),
+        DType("int32", 4, 4, 1, "i32", "int"),
+        DType("int64", 5, 8, 1, "i64", "long"),
+        DType("float16", 6, 2, 2, "f16", "unsigned short"),
+        DType("bfloat16", 7, 2, 2, "bf16", "unsigned short"),
+        DType("float32", 8, 4, 2, "f32", "float"),
+        DType("float64", 9, 8, 2, "f64", "double"),
+    )
+}
 NAMES = tuple(TABLE)
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 HALVES = ("float16", "bfloat16")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-DEFAULT = "float32"                 # what a Python float means
+DEFAULT = "float32"  # what a Python float means
 
 
 def category(name):

@@ -1,7 +1,9 @@
-"""Symbolic integers: polynomials in named sizes, each with the value it was first seen with (its hint).
+"""Symbolic integers: polynomials in named sizes, each with the value it was first seen with (its
+hint).
 
-Takes and returns ints where nothing is unknown. Equal polynomials are equal without a question; any other comparison is
-answered from the hints and recorded in the environment, so that it can become a guard.
+Takes and returns ints where nothing is unknown. Equal polynomials are equal without a question; any
+other comparison is answered from the hints and recorded in the environment, so that it can become a
+guard.
 """
 
 
@@ -10,7 +12,7 @@ class ShapeEnv:
 
     def __init__(self):
         self.hints = {}
-        self.guards = []            # (text, answer), in the order asked, without repetition
+        self.guards = []  # (text, answer), in the order asked, without repetition
 
     def size(self, name, hint):
         self.hints[name] = int(hint)
@@ -38,13 +40,16 @@ def hint(x):
 
 class Sym:
     """A polynomial: {(name, ...): coefficient}."""
+
     __slots__ = ("env", "terms")
 
     def __init__(self, env, terms):
         self.env, self.terms = env, terms
 
     def evaluate(self, values):
-        """The value under {name: int}; names of opaque quotients are looked up among the hints' texts."""
+        """The value under {name: int}; names of opaque quotients are looked up among the hints'
+        texts.
+        """
         total = 0
         for names, c in self.terms.items():
             for n in names:
@@ -56,7 +61,10 @@ class Sym:
         return self.evaluate(self.env.hints)
 
     def __str__(self):
-        products = ["*".join([*([str(c)] if c != 1 or not names else []), *names]) for names, c in self.terms.items()]
+        products = [
+            "*".join([*([str(c)] if c != 1 or not names else []), *names])
+            for names, c in self.terms.items()
+        ]
         return products[0] if len(products) == 1 else f"({' + '.join(products)})"
 
     def __add__(self, other):
@@ -103,7 +111,7 @@ class Sym:
 
     def ask(self, relation, other, answer):
         difference = self - other
-        if isinstance(difference, int):                 # decided by algebra: no guard
+        if isinstance(difference, int):  # decided by algebra: no guard
             return {"==": difference == 0, "<": difference < 0, "<=": difference <= 0}[relation]
         return self.env.guard(f"{self} {relation} {other}", answer)
 
@@ -127,11 +135,13 @@ class Sym:
 
 
 def divide(x, y):
-    """The exact quotient where algebra shows one (each term divisible by the monomial y), else None."""
+    """The exact quotient where algebra shows one (each term divisible by the monomial y), else
+    None.
+    """
     divisor = terms(y)
     if len(divisor) != 1:
         return None
-    (names, c), = divisor.items()
+    ((names, c),) = divisor.items()
     out = {}
     for m, d in x.terms.items():
         rest = list(m)

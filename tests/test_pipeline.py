@@ -1,4 +1,5 @@
 """The pipeline as one function: compiled results and gradients are eager's."""
+
 import numpy as np
 
 import rushlight as rl

@@ -1,42 +1,105 @@
-"""Eager mode: native operators made from the declarations, the hooks that plan their calls, and what PyTorch puts beside them.
+"""Eager mode: native operators made from the declarations, the hooks that plan their calls, and
+what PyTorch puts beside them.
 
 Importing this room makes every operator; `rushlight` hands its names on.
 """
+
 from rushlight import _core
 
 from . import factories, functions, methods, modes, operators, randomness
-from .factories import (arange, as_tensor, empty, empty_like, eye, full, full_like, get_default_dtype, linspace, ones,
-                        ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros, zeros_like)
+from .factories import (
+    arange,
+    as_tensor,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    get_default_dtype,
+    linspace,
+    ones,
+    ones_like,
+    rand,
+    rand_like,
+    randint,
+    randn,
+    randn_like,
+    randperm,
+    tensor,
+    zeros,
+    zeros_like,
+)
 from .functions import Function
 from .methods import Size, device
 from .modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-from .randomness import Generator, dropout, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from .randomness import (
+    Generator,
+    dropout,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
 
 Tensor, dtype = _core.Tensor, _core.dtype
 from_numpy, from_dlpack = _core.from_numpy, _core.from_dlpack
-DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
-ALIASES = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64", "short": "int16"}
+DTYPES = (
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+)
+ALIASES = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "int": "int32",
+    "long": "int64",
+    "short": "int16",
+}
 
 
 def dispatch(operator, values, out):
-    """A call with a value that is no tensor (a fake, a recorded symbol, a loop value): the declaration takes it."""
+    """A call with a value that is no tensor (a fake, a recorded symbol, a loop value): the
+    declaration takes it.
+    """
     return operator.declaration(*values)
 
 
 def at_first_use(hook, module, name):
     """A hook of core that loads its module when it is first needed and then stands aside."""
+
     def first(*args):
         from importlib import import_module
+
         found = getattr(import_module(f"rushlight.eager.{module}"), name)
         _core.set_hooks(**{hook: found})
         return found(*args)
+
     return first
 
 
 def install():
-    _core.set_hooks(dispatch=dispatch, device=device, **{hook: at_first_use(hook, module, name) for hook, module, name in (
-        ("make_plan", "plan", "make_plan"), ("make_backward", "backward", "make_backward"), ("index", "indexing", "index"),
-        ("format", "printing", "text"))})
+    _core.set_hooks(
+        dispatch=dispatch,
+        device=device,
+        **{
+            hook: at_first_use(hook, module, name)
+            for hook, module, name in (
+                ("make_plan", "plan", "make_plan"),
+                ("make_backward", "backward", "make_backward"),
+                ("index", "indexing", "index"),
+                ("format", "printing", "text"),
+            )
+        },
+    )
     operators.install()
     methods.install()
 
@@ -47,7 +110,10 @@ for _name in DTYPES:
 for _name, _op in operators.TABLE.items():
     if _op.function:
         globals().setdefault(_name, _op.native)
-cross_entropy_loss, mse_loss = operators.TABLE["cross_entropy_loss"].native, operators.TABLE["mse_loss"].native
+cross_entropy_loss, mse_loss = (
+    operators.TABLE["cross_entropy_loss"].native,
+    operators.TABLE["mse_loss"].native,
+)
 
 
 def method_function(name):
@@ -56,18 +122,73 @@ def method_function(name):
 
     def function(input, *args, **kwargs):
         return method(input, *args, **kwargs)
+
     function.__name__, function.__doc__ = name, method.__doc__
     return function
 
 
-METHOD_FUNCTIONS = ("max", "min", "argmin", "all", "any", "norm", "equal", "allclose", "split", "chunk", "unbind", "square")
+METHOD_FUNCTIONS = (
+    "max",
+    "min",
+    "argmin",
+    "all",
+    "any",
+    "norm",
+    "equal",
+    "allclose",
+    "split",
+    "chunk",
+    "unbind",
+    "square",
+)
 get_num_threads, set_num_threads = _core.num_threads, _core.set_num_threads
 for _name in METHOD_FUNCTIONS:
     globals()[_name] = method_function(_name)
 
-PUBLIC = ["Function", "Generator", "Size", "Tensor", "arange", "as_tensor", "device", "dropout", "dtype", "empty", "empty_like",
-          "enable_grad", "eye", "from_dlpack", "from_numpy", "full", "full_like", "get_default_dtype", "get_rng_state",
-          "inference_mode", "initial_seed", "is_grad_enabled", "linspace", "manual_seed", "no_grad", "ones", "ones_like",
-          "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "seed", "set_grad_enabled", "set_rng_state",
-          "tensor", "zeros", "zeros_like", "get_num_threads", "set_num_threads", *DTYPES, *METHOD_FUNCTIONS, *[n for n, o in operators.TABLE.items() if o.function]]
+PUBLIC = [
+    "Function",
+    "Generator",
+    "Size",
+    "Tensor",
+    "arange",
+    "as_tensor",
+    "device",
+    "dropout",
+    "dtype",
+    "empty",
+    "empty_like",
+    "enable_grad",
+    "eye",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "full_like",
+    "get_default_dtype",
+    "get_rng_state",
+    "inference_mode",
+    "initial_seed",
+    "is_grad_enabled",
+    "linspace",
+    "manual_seed",
+    "no_grad",
+    "ones",
+    "ones_like",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "randperm",
+    "seed",
+    "set_grad_enabled",
+    "set_rng_state",
+    "tensor",
+    "zeros",
+    "zeros_like",
+    "get_num_threads",
+    "set_num_threads",
+    *DTYPES,
+    *METHOD_FUNCTIONS,
+    *[n for n, o in operators.TABLE.items() if o.function],
+]
 __all__ = ["ALIASES", "DTYPES", "PUBLIC", "factories", "functions", *PUBLIC]

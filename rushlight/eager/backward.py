@@ -1,6 +1,7 @@
-"""Derivative rules -> backward programs. A rule is traced once for a call's layouts and needed gradients; what its program
-reads decides what the tape saves.
+"""Derivative rules -> backward programs. A rule is traced once for a call's layouts and needed
+gradients; what its program reads decides what the tape saves.
 """
+
 from rushlight import _core
 from rushlight.ops.declare import Arguments, none
 from rushlight.ops.layouts import dense
@@ -11,8 +12,8 @@ from .plan import layout_of, named_dtypes, symbols
 
 
 def make_backward(operator, values, outs, needs):
-    """Called by core. Returns None where the operator has no derivative, else (program, saved operands, saved outputs,
-    saved parameters, undefined): see docs/native.md."""
+    """Called by core. Returns None where the operator has no derivative, else (program, saved
+    operands, saved outputs, saved parameters, undefined): see docs/native.md."""
     op = operator.declaration
     if op.rule is None or op.rule == none:
         return None
@@ -25,7 +26,9 @@ def make_backward(operator, values, outs, needs):
     operands = flat(op, inputs)
     wants = [bool(needs >> i & 1) for i in range(len(operands))]
     with recorder:
-        every = [wants[operands.index_of(x)] if isinstance(x, Symbol) else False for _, x in a.operands()]
+        every = [
+            wants[operands.index_of(x)] if isinstance(x, Symbol) else False for _, x in a.operands()
+        ]
         grads = op.pull(a, tuple(results), gs, every)
     by_symbol = {id(x): g for (_, x), g in zip(a.operands(), grads)}
     outputs = tuple(by_symbol.get(id(x)) for x in operands)
@@ -35,9 +38,22 @@ def make_backward(operator, values, outs, needs):
     program.mark(outputs, used)
     saved_operands = [i for i, x in enumerate(operands) if id(x) in used]
     saved_outs = [i for i, x in enumerate(results) if id(x) in used]
-    saved_params = [i for i, x in enumerate(inputs) if isinstance(x, NumberSymbol) and id(x) in used]
-    registers = gs + [operands[i] for i in saved_operands] + [results[i] for i in saved_outs] + [inputs[i] for i in saved_params]
-    return program.build(recorder, registers, outputs), saved_operands, saved_outs, saved_params, False
+    saved_params = [
+        i for i, x in enumerate(inputs) if isinstance(x, NumberSymbol) and id(x) in used
+    ]
+    registers = (
+        gs
+        + [operands[i] for i in saved_operands]
+        + [results[i] for i in saved_outs]
+        + [inputs[i] for i in saved_params]
+    )
+    return (
+        program.build(recorder, registers, outputs),
+        saved_operands,
+        saved_outs,
+        saved_params,
+        False,
+    )
 
 
 class flat(list):

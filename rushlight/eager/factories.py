@@ -1,5 +1,8 @@
-"""Functions that make tensors from sizes, numbers and other libraries' arrays. Shapes are ints or one sequence of them."""
-from math import ceil, prod
+"""Functions that make tensors from sizes, numbers and other libraries' arrays. Shapes are ints or
+one sequence of them.
+"""
+
+from math import ceil
 
 from rushlight import _core
 from rushlight.ops import TABLE
@@ -15,16 +18,22 @@ def get_default_dtype():
 
 def device_of(device):
     if device is not None and str(device).split(":")[0] not in ("cpu", "meta"):
-        raise RuntimeError(f"device {str(device)!r} is not available: this build runs on the CPU only so far")
+        raise RuntimeError(
+            f"device {str(device)!r} is not available: this build runs on the CPU only so far"
+        )
 
 
 def sizes(args):
-    """One tuple of ints from `f(2, 3)` or `f((2, 3))`; raises as PyTorch does for negative sizes."""
+    """One tuple of ints from `f(2, 3)` or `f((2, 3))`; raises as PyTorch does for negative
+    sizes.
+    """
     shape = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
     shape = tuple(int(n) for n in shape)
     for n in shape:
         if n < 0:
-            raise RuntimeError(f"Trying to create tensor with negative dimension {n}: {list(shape)}")
+            raise RuntimeError(
+                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
+            )
     return shape
 
 
@@ -32,7 +41,16 @@ def finished(out, requires_grad):
     return out.requires_grad_() if requires_grad else out
 
 
-def empty(*size, dtype=None, device=None, requires_grad=False, memory_format=None, out=None, pin_memory=False, layout=None):
+def empty(
+    *size,
+    dtype=None,
+    device=None,
+    requires_grad=False,
+    memory_format=None,
+    out=None,
+    pin_memory=False,
+    layout=None,
+):
     """Memory as it is found. Default dtype float32."""
     device_of(device)
     return finished(_core.empty(sizes(size), dtype or DEFAULT[0]), requires_grad)
@@ -44,25 +62,45 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=
     if isinstance(fill_value, _core.Tensor):
         dtype, fill_value = dtype or fill_value.dtype, fill_value.item()
     if dtype is None:
-        dtype = _core.bool if isinstance(fill_value, bool) else _core.int64 if isinstance(fill_value, int) else DEFAULT[0]
+        dtype = (
+            _core.bool
+            if isinstance(fill_value, bool)
+            else _core.int64
+            if isinstance(fill_value, int)
+            else DEFAULT[0]
+        )
     shape = sizes((size,)) if not isinstance(size, int) else (size,)
     return finished(TABLE["full"].native(shape, fill_value, dtype=dtype), requires_grad)
 
 
 def zeros(*size, dtype=None, device=None, requires_grad=False, out=None, layout=None):
-    return full(sizes(size), 0, dtype=dtype or DEFAULT[0], device=device, requires_grad=requires_grad)
+    return full(
+        sizes(size), 0, dtype=dtype or DEFAULT[0], device=device, requires_grad=requires_grad
+    )
 
 
 def ones(*size, dtype=None, device=None, requires_grad=False, out=None, layout=None):
-    return full(sizes(size), 1, dtype=dtype or DEFAULT[0], device=device, requires_grad=requires_grad)
+    return full(
+        sizes(size), 1, dtype=dtype or DEFAULT[0], device=device, requires_grad=requires_grad
+    )
 
 
 def empty_like(input, *, dtype=None, device=None, requires_grad=False, memory_format=None):
-    return empty(tuple(input.shape), dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
+    return empty(
+        tuple(input.shape), dtype=dtype or input.dtype, device=device, requires_grad=requires_grad
+    )
 
 
-def full_like(input, fill_value, *, dtype=None, device=None, requires_grad=False, memory_format=None):
-    return full(tuple(input.shape), fill_value, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad)
+def full_like(
+    input, fill_value, *, dtype=None, device=None, requires_grad=False, memory_format=None
+):
+    return full(
+        tuple(input.shape),
+        fill_value,
+        dtype=dtype or input.dtype,
+        device=device,
+        requires_grad=requires_grad,
+    )
 
 
 def zeros_like(input, *, dtype=None, device=None, requires_grad=False, memory_format=None):
@@ -81,21 +119,34 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
     if step == 0:
         raise RuntimeError("[arange] step must be nonzero")
     if (end - start) * step < 0:
-        raise RuntimeError(f"[arange] upper bound and lower bound inconsistent with step sign: {start}, {end}, {step}")
+        raise RuntimeError(
+            "[arange] upper bound and lower bound inconsistent with step sign: "
+            f"{start}, {end}, {step}"
+        )
     if dtype is None:
         dtype = _core.int64 if all(isinstance(v, int) for v in (start, end, step)) else DEFAULT[0]
-    count = ceil((end - start) / step) if not all(isinstance(v, int) for v in (start, end, step)) else -(-(end - start) // step)
+    count = (
+        ceil((end - start) / step)
+        if not all(isinstance(v, int) for v in (start, end, step))
+        else -(-(end - start) // step)
+    )
     return finished(TABLE["steps"].native((count,), start, step, dtype=dtype), requires_grad)
 
 
 def rand(*size, dtype=None, device=None, generator=None, requires_grad=False, out=None):
     """Uniform on [0, 1)."""
-    return finished(randomness.filled("uniform", empty(*size, dtype=dtype, device=device), generator), requires_grad)
+    return finished(
+        randomness.filled("uniform", empty(*size, dtype=dtype, device=device), generator),
+        requires_grad,
+    )
 
 
 def randn(*size, dtype=None, device=None, generator=None, requires_grad=False, out=None):
     """Standard normal."""
-    return finished(randomness.filled("normal", empty(*size, dtype=dtype, device=device), generator), requires_grad)
+    return finished(
+        randomness.filled("normal", empty(*size, dtype=dtype, device=device), generator),
+        requires_grad,
+    )
 
 
 def rand_like(input, *, dtype=None, requires_grad=False):
@@ -106,7 +157,9 @@ def randn_like(input, *, dtype=None, requires_grad=False):
     return randn(tuple(input.shape), dtype=dtype or input.dtype, requires_grad=requires_grad)
 
 
-def randint(low, high=None, size=None, *, dtype=None, device=None, generator=None, requires_grad=False):
+def randint(
+    low, high=None, size=None, *, dtype=None, device=None, generator=None, requires_grad=False
+):
     """Integers on [low, high)."""
     if size is None:
         low, high, size = 0, low, high
@@ -123,7 +176,9 @@ def randperm(n, *, dtype=None, device=None, generator=None, requires_grad=False)
 
 
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
-    """A copy of numbers, nested sequences, an array or a tensor. dtype is inferred as PyTorch does."""
+    """A copy of numbers, nested sequences, an array or a tensor. dtype is inferred as PyTorch
+    does.
+    """
     device_of(device)
     if isinstance(data, _core.Tensor):
         out = data.detach().clone()
@@ -138,6 +193,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
 
 def from_numpy_or_scalar(data):
     import numpy
+
     array = numpy.asarray(data)
     return _core.from_numpy(array if array.ndim else array.reshape(1)).reshape(array.shape)
 
@@ -164,7 +220,10 @@ def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False)
     if steps == 1:
         return full((1,), float(start), dtype=dtype or DEFAULT[0], requires_grad=requires_grad)
     step = (end - start) / (steps - 1)
-    return finished(TABLE["steps"].native((steps,), float(start), float(step), dtype=dtype or DEFAULT[0]), requires_grad)
+    return finished(
+        TABLE["steps"].native((steps,), float(start), float(step), dtype=dtype or DEFAULT[0]),
+        requires_grad,
+    )
 
 
 __all__ = [n for n in dir() if n not in ("TABLE", "ceil", "prod", "randomness", "DEFAULT")]

@@ -1,4 +1,7 @@
-"""What `Tensor` offers besides operators: conversions, copies, and the names PyTorch's users reach for."""
+"""What `Tensor` offers besides operators: conversions, copies, and the names PyTorch's users reach
+for.
+"""
+
 from rushlight import _core
 from rushlight.ops import TABLE
 
@@ -13,6 +16,7 @@ def op(name):
 
 class Size(tuple):
     """A shape: a tuple that prints as PyTorch's and knows its number of elements."""
+
     __slots__ = ()
 
     def numel(self):
@@ -34,6 +38,7 @@ class Size(tuple):
 
 class device:
     """Where a tensor lives: `device("cpu")`, `device("cuda", 0)`."""
+
     __slots__ = ("type", "index")
 
     def __init__(self, type, index=None):
@@ -41,13 +46,17 @@ class device:
         self.type = text.split(":")[0]
         self.index = int(text.split(":")[1]) if ":" in text else index
         if self.type not in ("cpu", "cuda", "meta"):
-            raise RuntimeError(f"Expected one of cpu, cuda, meta device type at start of device string: {text}")
+            raise RuntimeError(
+                f"Expected one of cpu, cuda, meta device type at start of device string: {text}"
+            )
 
     def __str__(self):
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
     def __repr__(self):
-        return f"device(type={self.type!r}" + (")" if self.index is None else f", index={self.index})")
+        return f"device(type={self.type!r}" + (
+            ")" if self.index is None else f", index={self.index})"
+        )
 
     def __eq__(self, other):
         return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
@@ -57,7 +66,9 @@ class device:
 
 
 def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):
-    """The same values in another dtype or on another device; itself where nothing changes and `copy` is False."""
+    """The same values in another dtype or on another device; itself where nothing changes and
+    `copy` is False.
+    """
     for v in args:
         if isinstance(v, _core.dtype):
             dtype = v
@@ -78,13 +89,16 @@ def contiguous(self, memory_format=None):
 def converter(name):
     def convert(self):
         return to(self, getattr(_core, name))
+
     convert.__doc__ = f"`self.to({name})`"
     return convert
 
 
 def copy_(self, src, non_blocking=False):
     """Overwrite with `src`, converted and broadcast."""
-    return op("copy").inplace(self, src if isinstance(src, Tensor) else _core.tensor(src, self.dtype))
+    return op("copy").inplace(
+        self, src if isinstance(src, Tensor) else _core.tensor(src, self.dtype)
+    )
 
 
 def fill_(self, value):
@@ -117,9 +131,11 @@ def reduce_pair(value, place):
         if dim is None:
             return op(value)(self)
         from collections import namedtuple
+
         found = namedtuple(value[1:], ("values", "indices"))
         source = self if value == "amax" else op("neg")(self)
         return found(op(value)(self, dim, keepdim), op("argmax")(source, dim, keepdim))
+
     return method
 
 
@@ -148,14 +164,20 @@ def norm(self, p=2, dim=None, keepdim=False):
 
 def equal(self, other):
     """Whether shapes and all elements are equal: a Python bool."""
-    return tuple(self.shape) == tuple(other.shape) and bool(all_(op("eq")(self, other)).item() if self.numel() else True)
+    return tuple(self.shape) == tuple(other.shape) and bool(
+        all_(op("eq")(self, other)).item() if self.numel() else True
+    )
 
 
 def allclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |self - other| <= atol + rtol * |other| everywhere: a Python bool."""
-    near = op("bitwise_or")(op("le")(op("abs")(self - other), op("abs")(other) * rtol + atol), op("eq")(self, other))
+    near = op("bitwise_or")(
+        op("le")(op("abs")(self - other), op("abs")(other) * rtol + atol), op("eq")(self, other)
+    )
     if equal_nan:
-        near = op("bitwise_or")(near, op("bitwise_and")(op("ne")(self, self), op("ne")(other, other)))
+        near = op("bitwise_or")(
+            near, op("bitwise_and")(op("ne")(self, self), op("ne")(other, other))
+        )
     return bool(all_(near).item()) if near.numel() else True
 
 
@@ -165,8 +187,11 @@ def split(self, split_size_or_sections, dim=0):
     k = split_size_or_sections
     pieces = [min(k, n - i) for i in range(0, n, k)] or [0] if isinstance(k, int) else list(k)
     if sum(pieces) != n:
-        raise RuntimeError(f"[split] split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at "
-                           f"dimension {dim}), but got split_sizes={pieces}")
+        raise RuntimeError(
+            f"[split] split_with_sizes expects split_sizes to sum exactly to {n} "
+            "(input tensor's size at "
+            f"dimension {dim}), but got split_sizes={pieces}"
+        )
     out, start = [], 0
     for piece in pieces:
         out.append(op("slice")(self, dim, start, start + piece))
@@ -185,15 +210,21 @@ def unbind(self, dim=0):
 
 def deepcopy(self, memo):
     import copy
+
     if id(self) in memo:
         return memo[id(self)]
     if not self.is_leaf:
-        raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
-                           "moment: detach() first")
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the "
+            "moment: detach() first"
+        )
     out = self.detach().clone().requires_grad_(self.requires_grad)
     if type(self) is not Tensor:
         out = type(self)._make_subclass(type(self), out.detach(), self.requires_grad)
-        out.__dict__.update({k: copy.deepcopy(v, memo) for k, v in getattr(self, "__dict__", {}).items()})
+        out.__dict__.update(
+            {k: copy.deepcopy(v, memo) for k, v in getattr(self, "__dict__", {}).items()}
+        )
     if self.grad is not None:
         out.grad = self.grad.detach().clone()
     memo[id(self)] = out
@@ -209,8 +240,13 @@ def rebuild(cls, data, dtype, shape, requires_grad):
 
 def reduce_ex(self, protocol):
     import ctypes
+
     flat = contiguous(self.detach())
-    data = ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()) if flat.numel() else b""
+    data = (
+        ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size())
+        if flat.numel()
+        else b""
+    )
     return rebuild, (type(self), data, self.dtype.name, tuple(self.shape), self.requires_grad)
 
 
@@ -219,13 +255,43 @@ def numbered(self, spec):
 
 
 METHODS = {
-    "to": to, "contiguous": contiguous, "copy_": copy_, "fill_": fill_, "zero_": zero_, "uniform_": uniform_,
-    "normal_": normal_, "bernoulli_": bernoulli_, "max": reduce_pair("amax", "argmax"), "min": reduce_pair("amin", "argmin"),
-    "argmin": argmin, "all": all_, "any": any_, "norm": norm, "equal": equal, "allclose": allclose, "split": split, "chunk": chunk, "unbind": unbind,
-    "__deepcopy__": deepcopy, "__reduce_ex__": reduce_ex, "__format__": numbered,
-    **{short: converter(name) for short, name in (
-        ("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("int", "int32"),
-        ("long", "int64"), ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool"))},
+    "to": to,
+    "contiguous": contiguous,
+    "copy_": copy_,
+    "fill_": fill_,
+    "zero_": zero_,
+    "uniform_": uniform_,
+    "normal_": normal_,
+    "bernoulli_": bernoulli_,
+    "max": reduce_pair("amax", "argmax"),
+    "min": reduce_pair("amin", "argmin"),
+    "argmin": argmin,
+    "all": all_,
+    "any": any_,
+    "norm": norm,
+    "equal": equal,
+    "allclose": allclose,
+    "split": split,
+    "chunk": chunk,
+    "unbind": unbind,
+    "__deepcopy__": deepcopy,
+    "__reduce_ex__": reduce_ex,
+    "__format__": numbered,
+    **{
+        short: converter(name)
+        for short, name in (
+            ("float", "float32"),
+            ("double", "float64"),
+            ("half", "float16"),
+            ("bfloat16", "bfloat16"),
+            ("int", "int32"),
+            ("long", "int64"),
+            ("short", "int16"),
+            ("char", "int8"),
+            ("byte", "uint8"),
+            ("bool", "bool"),
+        )
+    },
     "cpu": lambda self: self,
     "type_as": lambda self, other: to(self, other.dtype),
     "view_as": lambda self, other: op("view")(self, other.shape),
@@ -234,7 +300,9 @@ METHODS = {
     "new_zeros": lambda self, *size, dtype=None: factories.zeros(*size, dtype=dtype or self.dtype),
     "new_ones": lambda self, *size, dtype=None: factories.ones(*size, dtype=dtype or self.dtype),
     "new_empty": lambda self, *size, dtype=None: factories.empty(*size, dtype=dtype or self.dtype),
-    "new_full": lambda self, size, value, dtype=None: factories.full(size, value, dtype=dtype or self.dtype),
+    "new_full": lambda self, size, value, dtype=None: factories.full(
+        size, value, dtype=dtype or self.dtype
+    ),
     "new_tensor": lambda self, data, dtype=None: factories.tensor(data, dtype=dtype or self.dtype),
     "square": lambda self: self * self,
     "T": property(lambda self: op("permute")(self, tuple(reversed(range(self.dim()))))),

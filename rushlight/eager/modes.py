@@ -1,4 +1,5 @@
 """The mode word's gradient bits as PyTorch's context managers; each is a decorator too."""
+
 import functools
 
 from rushlight import _core
@@ -25,6 +26,7 @@ class Mode:
         def inside(*args, **kwargs):
             with type(self).again(self):
                 return function(*args, **kwargs)
+
         return inside
 
     def again(self):
@@ -67,7 +69,7 @@ class set_grad_enabled(Mode):
         self.enter()
 
 
-INFERENCE = 16                      # docs/native.md, mode word
+INFERENCE = 16  # docs/native.md, mode word
 
 
 class inference_mode(Mode):

@@ -1,20 +1,53 @@
-"""Native operators from declarations: one for each, with its in-place twin, its Tensor method and its number slot."""
+"""Native operators from declarations: one for each, with its in-place twin, its Tensor method and
+its number slot.
+"""
+
 from rushlight import _core
 from rushlight.ops import TABLE
 from rushlight.ops.declare import LISTENERS, MISSING, Op, none
 
-SLOTS = {"add": "add", "sub": "sub", "mul": "mul", "div": "truediv", "neg": "neg", "matmul": "matmul", "abs": "abs", "pow": "pow",
-         "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "bitwise_and": "and", "bitwise_or": "or"}
-REQUIRED = ...                      # core's mark for a parameter without a default
-IN_PLACE = ("scalar",)              # kinds whose in-place twin is a method of Tensor
+SLOTS = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "div": "truediv",
+    "neg": "neg",
+    "matmul": "matmul",
+    "abs": "abs",
+    "pow": "pow",
+    "eq": "eq",
+    "ne": "ne",
+    "lt": "lt",
+    "le": "le",
+    "gt": "gt",
+    "ge": "ge",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+}
+REQUIRED = ...  # core's mark for a parameter without a default
+IN_PLACE = ("scalar",)  # kinds whose in-place twin is a method of Tensor
 
 
 def make(op):
     """The native operator of one declaration."""
-    params = tuple((p.name, p.kind + ("!" if p.name in op.structural else ""), REQUIRED if p.default is MISSING else p.default,
-                    p.keyword_only) for p in op.parameters)
-    op.native = _core.Operator(op.name, params, op.kind, op, outputs=op.outputs, view=op.view,
-                               differentiable=op.rule not in (None, none))
+    params = tuple(
+        (
+            p.name,
+            p.kind + ("!" if p.name in op.structural else ""),
+            REQUIRED if p.default is MISSING else p.default,
+            p.keyword_only,
+        )
+        for p in op.parameters
+    )
+    op.native = _core.Operator(
+        op.name,
+        params,
+        op.kind,
+        op,
+        outputs=op.outputs,
+        view=op.view,
+        differentiable=op.rule not in (None, none),
+    )
     return op.native
 
 

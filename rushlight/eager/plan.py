@@ -1,7 +1,10 @@
-"""First sight of a call: declaration and arguments -> a recipe (one kernel or library call) or a program of calls.
+"""First sight of a call: declaration and arguments -> a recipe (one kernel or library call) or a
+program of calls.
 
-Core asks here once for each operator, dtypes, ranks and structural arguments (recipes) or layouts (programs), and remembers.
+Core asks here once for each operator, dtypes, ranks and structural arguments (recipes) or layouts
+(programs), and remembers.
 """
+
 from rushlight import _core, dtypes
 from rushlight.loops.lower import numbers_of, signature
 from rushlight.ops.declare import MISSING, Arguments, derived
@@ -13,7 +16,9 @@ from . import program
 
 
 def make_plan(operator, values, needs):
-    """Called by core. `values`: the bound arguments with real tensors; `needs`: mask of operands that require grad."""
+    """Called by core. `values`: the bound arguments with real tensors; `needs`: mask of operands
+    that require grad.
+    """
     op = operator.declaration
     recorder = Recorder()
     inputs = symbols(recorder, op, values)
@@ -32,15 +37,20 @@ def make_plan(operator, values, needs):
 
 
 def symbols(recorder, op, values):
-    """Tensors become symbols; run-time numbers become number symbols, unless they are at their default."""
+    """Tensors become symbols; run-time numbers become number symbols, unless they are at their
+    default.
+    """
     out = []
     for p, v in zip(op.parameters, values):
         if isinstance(v, _core.Tensor):
             out.append(Symbol(layout_of(v), recorder, p.name))
         elif p.type == "Tensor[]":
             out.append([Symbol(layout_of(x), recorder, f"{p.name}[{i}]") for i, x in enumerate(v)])
-        elif (p.is_tensor or p.is_run_time and p.name not in op.structural) and isinstance(v, (bool, int, float)) and not (
-                p.default is not MISSING and type(v) is type(p.default) and v == p.default):
+        elif (
+            (p.is_tensor or p.is_run_time and p.name not in op.structural)
+            and isinstance(v, (bool, int, float))
+            and not (p.default is not MISSING and type(v) is type(p.default) and v == p.default)
+        ):
             out.append(NumberSymbol(recorder, v, p.name))
         else:
             out.append(v)
@@ -56,7 +66,9 @@ def named_dtypes(op, values):
 
 
 def converted(op, a):
-    """Operands that take part, brought to the storage dtype; indices and conditions to the dtype their kernel takes."""
+    """Operands that take part, brought to the storage dtype; indices and conditions to the dtype
+    their kernel takes.
+    """
     best, _ = op.dtypes(a)
 
     def change(name, v):
@@ -68,9 +80,15 @@ def converted(op, a):
         other = dtypes.opmath(best) if other == "opmath" else other
         if other is None or v.dtype == other:
             return v
-        if other == "int64" and dtypes.category(v.dtype) != 1 or other == "bool" and dtypes.category(v.dtype) == 2:
+        if (
+            other == "int64"
+            and dtypes.category(v.dtype) != 1
+            or other == "bool"
+            and dtypes.category(v.dtype) == 2
+        ):
             raise TypeError(f"[{op.name}] expected {name} to be {other}, got {v.dtype}")
         return v.to(other)
+
     return a.map(change)
 
 
@@ -82,16 +100,24 @@ def leaf(recorder, op, a, inputs):
     key = signature(op, best, changed.values)
     if _core.kernel_find(key) is None:
         return expanded(recorder, op, a, inputs, best)
-    op.infer(a)                                         # shapes that do not fit are told of here, by the rule itself
+    op.infer(a)  # shapes that do not fit are told of here, by the rule itself
     rule, rows, kinds, outs = op.layout.native(changed, op.outputs)
     sizes = op.position.get(getattr(op.layout, "size", None))
-    return _core.Recipe(key, rule, rows, kinds, outs, tuple(getattr(_core, d) for d in results),
-                        tuple(numbers_of(op, best, changed.values)), sizes)
+    return _core.Recipe(
+        key,
+        rule,
+        rows,
+        kinds,
+        outs,
+        tuple(getattr(_core, d) for d in results),
+        tuple(numbers_of(op, best, changed.values)),
+        sizes,
+    )
 
 
 def expanded(recorder, op, a, inputs, best):
     """No precompiled kernel for these dtypes: the definition's own calls, one after another."""
-    if op.kind == "scalar" and is_bottom(op):
+    if op.kind == "scalar" and op.bottom:
         raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for {best!r}')
     refuse("eager.composition", op.name, f"no precompiled kernel {signature(op, best, a.values)}")
     with recorder:
@@ -101,21 +127,21 @@ def expanded(recorder, op, a, inputs, best):
     return program.build(recorder, inputs, out, transparent=op.rule is derived)
 
 
-def is_bottom(op):
-    return op.bottom
-
-
 def library(recorder, op, a, inputs):
     op.infer(a)
     best, _ = op.dtypes(a)
-    for name, x in a.operands():
+    for _, x in a.operands():
         if x.dtype != best:
-            raise RuntimeError(f"[{op.name}] expected all operands to have the same dtype, but got: "
-                               f"{', '.join(f'{n} {v.dtype}' for n, v in a.operands())}")
+            raise RuntimeError(
+                f"[{op.name}] expected all operands to have the same dtype, but got: "
+                f"{', '.join(f'{n} {v.dtype}' for n, v in a.operands())}"
+            )
     if best == "bool":
-        raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for \'bool\'')
+        raise NotImplementedError(f"[{op.name}] \"{op.name}\" not implemented for 'bool'")
     at = op.position
     given = lambda name: at[name] if name in at and not a.is_default(at[name]) else None
     if "mat1" in at:
-        return _core.GemmRecipe(at["mat1"], at["mat2"], at["self"], given("alpha"), given("beta"), getattr(_core, best))
+        return _core.GemmRecipe(
+            at["mat1"], at["mat2"], at["self"], given("alpha"), given("beta"), getattr(_core, best)
+        )
     return _core.GemmRecipe(at["self"], at["mat2"], None, None, None, getattr(_core, best))

@@ -1,11 +1,14 @@
 """Tensors as PyTorch prints them: 4 digits, one width for all, summaries above 1,000 elements."""
+
 from math import isfinite
 
 PRECISION, THRESHOLD, EDGE, WIDTH = 4, 1000, 3, 80
 
 
 class Formatter:
-    """One way of writing every number of a tensor: integers, fixed point or scientific, to one width."""
+    """One way of writing every number of a tensor: integers, fixed point or scientific, to one
+    width.
+    """
 
     def __init__(self, values, floating):
         self.floating, self.scientific, self.whole = floating, False, True
@@ -16,7 +19,9 @@ class Formatter:
         self.whole = all(v == int(v) for v in finite)
         low, high = min(finite, default=0), max(finite, default=0)
         if self.whole:
-            self.scientific = bool(finite) and (high / low > 1000.0 or high > 1e8) and high >= 1e8 or high > 1e8
+            self.scientific = (
+                bool(finite) and (high / low > 1000.0 or high > 1e8) and high >= 1e8 or high > 1e8
+            )
         elif finite:
             self.scientific = high / low > 1000.0 or high > 1e8 or low < 1e-4
         self.width = max([len(self.raw(v)) for v in values], default=1)
@@ -62,6 +67,7 @@ def text(x):
 
 def _float32():
     from rushlight import _core
+
     return _core.float32
 
 
@@ -92,7 +98,11 @@ def leaves(x, short=None):
         return [x.item()]
     if x.dim() == 1:
         n = x.shape[0]
-        return [x[i].item() for i in edges(n, short) if i is not None] if short and n > 2 * EDGE else x.tolist()
+        return (
+            [x[i].item() for i in edges(n, short) if i is not None]
+            if short and n > 2 * EDGE
+            else x.tolist()
+        )
     return [v for i in edges(x.shape[0], short) if i is not None for v in leaves(x[i], short)]
 
 
@@ -102,14 +112,25 @@ def nested(x, indent, format_, short=None):
         return format_.raw(x.item())
     if x.dim() == 1:
         return row(x, indent, format_, short)
-    parts = [" ..." if i is None else nested(x[i], indent + 1, format_, short) for i in edges(x.shape[0], short)]
-    return "[" + ("," + "\n" * (x.dim() - 1) + " " * (indent + 1)).join(p.strip(" ") if p == " ..." else p for p in parts) + "]"
+    parts = [
+        " ..." if i is None else nested(x[i], indent + 1, format_, short)
+        for i in edges(x.shape[0], short)
+    ]
+    return (
+        "["
+        + ("," + "\n" * (x.dim() - 1) + " " * (indent + 1)).join(
+            p.strip(" ") if p == " ..." else p for p in parts
+        )
+        + "]"
+    )
 
 
 def row(x, indent, format_, short):
     per_line = max(1, (WIDTH - indent) // max(format_.width + 2, 1))
-    items = [" ..." if i is None else format_(x[i].item()) for i in edges(x.shape[0], short)] if short and \
-        x.shape[0] > 2 * EDGE else [format_(v) for v in x.tolist()]
-    lines = [items[i:i + per_line] for i in range(0, len(items), per_line)]
+    items = (
+        [" ..." if i is None else format_(x[i].item()) for i in edges(x.shape[0], short)]
+        if short and x.shape[0] > 2 * EDGE
+        else [format_(v) for v in x.tolist()]
+    )
+    lines = [items[i : i + per_line] for i in range(0, len(items), per_line)]
     return "[" + (",\n" + " " * (indent + 1)).join(", ".join(line) for line in lines) + "]"
-

@@ -1,12 +1,17 @@
-"""Recorded calls -> a native program: operator calls on registers, which core runs without entering Python."""
+"""Recorded calls -> a native program: operator calls on registers, which core runs without entering
+Python.
+"""
+
 from rushlight import _core
 from rushlight.ops.recording import NumberSymbol, Symbol
 
 
 def build(recorder, inputs, outputs, transparent=False):
-    """`inputs`: for each register, the symbol it holds (or None, or a tuple of symbols for a list); `outputs`: values.
+    """`inputs`: for each register, the symbol it holds (or None, or a tuple of symbols for a list);
+    `outputs`: values.
 
-    Calls whose results nobody needs are left out. Raises TypeError for a value that no register holds.
+    Calls whose results nobody needs are left out. Raises TypeError for a value that no register
+    holds.
     """
     known = {}
     for i, x in enumerate(inputs):
@@ -18,7 +23,7 @@ def build(recorder, inputs, outputs, transparent=False):
     for call in live(recorder.calls, outputs):
         values, parameters = arguments_of(call)
         if call.op == "copy_":
-            values, parameters = (*values, False), (None,) * 3          # non_blocking
+            values, parameters = (*values, False), (None,) * 3  # non_blocking
         spec = tuple(entry(v, p, known) for v, p in zip(values, parameters))
         registers = []
         for out in call.outs:
@@ -26,7 +31,11 @@ def build(recorder, inputs, outputs, transparent=False):
             registers.append(count)
             count += 1
         instructions.append((target(call.op), spec, tuple(registers)))
-    result = tuple(entry(o, None, known) for o in outputs) if isinstance(outputs, (tuple, list)) else entry(outputs, None, known)
+    result = (
+        tuple(entry(o, None, known) for o in outputs)
+        if isinstance(outputs, (tuple, list))
+        else entry(outputs, None, known)
+    )
     return _core.Program(len(inputs), instructions, result, transparent)
 
 
@@ -48,8 +57,12 @@ def wanted(view, calls, needed):
     if id(view) in needed:
         return True
     maker = next((c for c in calls if any(o is view for o in c.outs)), None)
-    return maker is not None and not isinstance(maker.op, str) and maker.op.kind == "view" and wanted(
-        maker.arguments.values[0], calls, needed)
+    return (
+        maker is not None
+        and not isinstance(maker.op, str)
+        and maker.op.kind == "view"
+        and wanted(maker.arguments.values[0], calls, needed)
+    )
 
 
 def mark(v, needed):
@@ -67,13 +80,16 @@ def arguments_of(call):
 
 
 def target(op):
-    """What core calls: a native operator, a creation function, or the name of a host operation on numbers."""
+    """What core calls: a native operator, a creation function, or the name of a host operation on
+    numbers.
+    """
     if not isinstance(op, str):
         return native(op)
     if op == "empty":
         return _core.empty
     if op in ("copy_", "fill_"):
         from rushlight.ops import TABLE
+
         return native(TABLE[op[:-1]]).inplace
     return op
 
@@ -81,6 +97,7 @@ def target(op):
 def native(op):
     if op.native is None:
         from .operators import make
+
         make(op)
     return op.native
 
@@ -92,6 +109,10 @@ def entry(v, parameter, known):
         raise TypeError(f"no register holds {v!r}")
     if isinstance(v, (list, tuple)) and any(isinstance(x, (Symbol, NumberSymbol)) for x in v):
         return ("l", tuple(entry(x, None, known) for x in v))
-    if isinstance(v, str) and (parameter is None or parameter.kind.startswith("dtype")) and hasattr(_core, v):
+    if (
+        isinstance(v, str)
+        and (parameter is None or parameter.kind.startswith("dtype"))
+        and hasattr(_core, v)
+    ):
         return ("c", getattr(_core, v))
     return ("c", v)

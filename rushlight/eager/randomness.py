@@ -1,6 +1,7 @@
-"""Random numbers: Philox streams. Every draw reserves its counter range in program order, so a seed gives the same bits in
-eager and compiled code, on every device. The streams differ from PyTorch's.
+"""Random numbers: Philox streams. Every draw reserves its counter range in program order, so a seed
+gives the same bits in eager and compiled code, on every device. The streams differ from PyTorch's.
 """
+
 import os
 import struct
 from math import prod
@@ -22,13 +23,13 @@ class Generator:
     def manual_seed(self, seed):
         """Start the stream again; negative seeds wrap as in PyTorch. Returns the generator."""
         seed = int(seed)
-        if not -2 ** 63 <= seed < 2 ** 64:
+        if not -(2**63) <= seed < 2**64:
             raise RuntimeError(f"[manual_seed] the seed must fit in 64 bits, got {seed}")
-        self.seed, self.offset = (seed + 2 ** 63) % 2 ** 64 - 2 ** 63, 0
+        self.seed, self.offset = (seed + 2**63) % 2**64 - 2**63, 0
         return self
 
     def initial_seed(self):
-        return self.seed % 2 ** 64
+        return self.seed % 2**64
 
     def reserve(self, count):
         """(seed, first counter) for `count` numbers."""
@@ -79,11 +80,15 @@ def filled(operator, out, generator=None):
 
 
 def dropout(input, p=0.5, train=True):
-    """Each element is zeroed with probability p, the others scaled by 1 / (1 - p); the mask is not kept, the counter is."""
+    """Each element is zeroed with probability p, the others scaled by 1 / (1 - p); the mask is not
+    kept, the counter is.
+    """
     if not 0 <= p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not train or p == 0:
         return input
     if p == 1:
         return input * 0.0
-    return TABLE["counted_dropout"].native(input, float(p), *default_generator.reserve(prod(input.shape)))
+    return TABLE["counted_dropout"].native(
+        input, float(p), *default_generator.reserve(prod(input.shape))
+    )

@@ -1,4 +1,5 @@
 """Sample descriptions -> real arguments: the same numbers for Rushlight, the oracle and fakes."""
+
 import zlib
 
 import numpy as np
@@ -9,7 +10,13 @@ from rushlight.ops.layouts import Layout
 from rushlight.ops.samples import t
 
 CASES = [(op, sample) for op in TABLE.values() for sample in op.samples]
-OURS = {"select_backward", "slice_backward", "embedding_backward", "softmax_backward", "log_softmax_backward"}    # ATen's take more
+OURS = {
+    "select_backward",
+    "slice_backward",
+    "embedding_backward",
+    "softmax_backward",
+    "log_softmax_backward",
+}  # ATen's take more
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e-12}
 
 
@@ -19,9 +26,15 @@ def name(case):
 
 
 def array(x: t, seed, widen=False):
-    """A numpy array with the sample's sizes, order of dims and step. bfloat16 comes as float32 (numpy has none)."""
+    """A numpy array with the sample's sizes, order of dims and step. bfloat16 comes as float32
+    (numpy has none).
+    """
     rng = np.random.default_rng([7, seed])
-    dtype = "float64" if widen and x.dtype in TOLERANCE else {"bfloat16": "float32"}.get(x.dtype, x.dtype)
+    dtype = (
+        "float64"
+        if widen and x.dtype in TOLERANCE
+        else {"bfloat16": "float32"}.get(x.dtype, x.dtype)
+    )
     shape = list(x.shape)
     if x.step > 1:
         shape[-1] = shape[-1] * x.step
@@ -31,11 +44,13 @@ def array(x: t, seed, widen=False):
         data = rng.integers(0, 2, dense).astype(bool)
     elif dtype.startswith(("int", "uint")):
         low, high = int(x.low), int(x.high) + (1 if x.low == -2.0 else 0)
-        data = rng.integers(max(low, 0) if dtype == "uint8" else low, max(high, 1), dense).astype(dtype)
+        data = rng.integers(max(low, 0) if dtype == "uint8" else low, max(high, 1), dense).astype(
+            dtype
+        )
     else:
         data = rng.uniform(x.low, x.high, dense).astype(dtype)
     data = data.transpose(np.argsort(order)) if x.order else data
-    return data[..., ::x.step] if x.step > 1 else data
+    return data[..., :: x.step] if x.step > 1 else data
 
 
 def ours(x: t, seed, widen=False):
@@ -47,6 +62,7 @@ def theirs(torch):
     def make(x: t, seed, widen=False):
         out = torch.from_numpy(array(x, seed, widen))
         return out.to(torch.bfloat16) if x.dtype == "bfloat16" and not widen else out
+
     return make
 
 
@@ -64,6 +80,7 @@ def arguments(op, sample, make, **options):
         if isinstance(v, list):
             return [build(x, 100 * seed + i) for i, x in enumerate(v)]
         return v
+
     bound = op.bind(sample.args, sample.kwargs)
     return [build(v, i) for i, v in enumerate(bound.values)]
 
@@ -86,7 +103,11 @@ def many(out):
 def oracle_call(torch, op, values):
     """The ATen operator of the same name, or None where there is none."""
     packet = getattr(torch.ops.aten, op.schema.base, None)
-    if packet is None or op.schema.name.split(".")[-1] in ("counter", "like", "sized", "input", "weight") or op.name in OURS:
+    if (
+        packet is None
+        or op.schema.name.split(".")[-1] in ("counter", "like", "sized", "input", "weight")
+        or op.name in OURS
+    ):
         return None
     given, changed = {}, {}
     for p, v in zip(op.parameters, values):
@@ -102,7 +123,7 @@ def oracle_call(torch, op, values):
             changed[p.name] = v
     try:
         return packet(**given)
-    except RuntimeError as error:                       # overloads differ by what is left out
+    except RuntimeError as error:  # overloads differ by what is left out
         if "failed to match any schema" not in str(error):
             raise
         return packet(**changed)

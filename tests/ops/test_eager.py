@@ -1,13 +1,33 @@
-"""Every operator's samples in eager mode: against the oracle, against its own layout rule, in place and with out=."""
+"""Every operator's samples in eager mode: against the oracle, against its own layout rule, in place
+and with out=.
+"""
+
 import numpy as np
 import pytest
 
 import rushlight as rl
 from rushlight.ops.values import Fake
 
-from .materialize import CASES, arguments, array, call, close, layout, many, name, numpy, oracle_call, ours, theirs
+from .materialize import (
+    CASES,
+    arguments,
+    array,
+    call,
+    close,
+    layout,
+    many,
+    name,
+    numpy,
+    oracle_call,
+    ours,
+    theirs,
+)
 
-NOT_THERE = {"cross_entropy_rows", "cross_entropy_backward", "pick"}      # ours alone: checked through what is built of them
+NOT_THERE = {
+    "cross_entropy_rows",
+    "cross_entropy_backward",
+    "pick",
+}  # ours alone: checked through what is built of them
 
 
 @pytest.mark.oracle
@@ -19,14 +39,20 @@ def test_equals_the_oracle(case, oracle):
         pytest.skip("no ATen operator of this name")
     got = call(op, arguments(op, sample, ours))
     if op.name == "native_layer_norm":
-        got, want = got[:1], want[:1]                   # statistics of half inputs stay in float32 here
+        got, want = got[:1], want[:1]  # statistics of half inputs stay in float32 here
     for x, y in zip(many(got), many(want)):
         assert x.dtype.name == str(y.dtype).split(".")[1]
         assert tuple(x.shape) == tuple(y.shape)
         if x.numel():
             mine = [s for s, n in zip(x.stride(), x.shape) if n != 1]
             assert mine == [s for s, n in zip(y.stride(), y.shape) if n != 1], "strides"
-        close(numpy(x), y.double().numpy() if y.is_floating_point() else y.numpy(), x.dtype.name, name(case), factor=4)
+        close(
+            numpy(x),
+            y.double().numpy() if y.is_floating_point() else y.numpy(),
+            x.dtype.name,
+            name(case),
+            factor=4,
+        )
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
@@ -66,11 +92,15 @@ def test_in_place_is_the_same_values(case):
     expected = call(op, values)
     inplace = op.native.make_inplace()
     args = [v for v, p in zip(values, op.parameters) if not p.keyword_only]
-    kwargs = {p.name: getattr(rl, v) if isinstance(v, str) and p.kind.startswith("dtype") else v
-              for v, p in zip(values, op.parameters) if p.keyword_only}
+    kwargs = {
+        p.name: getattr(rl, v) if isinstance(v, str) and p.kind.startswith("dtype") else v
+        for v, p in zip(values, op.parameters)
+        if p.keyword_only
+    }
     fits = tuple(expected.shape) == tuple(values[0].shape)
-    castable = {"bool": 0}.get(expected.dtype.name, 2 if expected.dtype.is_floating_point else 1) <= {"bool": 0}.get(
-        values[0].dtype.name, 2 if values[0].dtype.is_floating_point else 1)
+    castable = {"bool": 0}.get(
+        expected.dtype.name, 2 if expected.dtype.is_floating_point else 1
+    ) <= {"bool": 0}.get(values[0].dtype.name, 2 if values[0].dtype.is_floating_point else 1)
     if not (fits and castable):
         with pytest.raises(RuntimeError):
             inplace(*args, **kwargs)
@@ -83,12 +113,17 @@ def test_in_place_is_the_same_values(case):
 
 def test_every_operator_with_a_kernel_has_samples():
     from rushlight.ops import TABLE
-    lacking = [o.name for o in TABLE.values() if not o.samples and not o.source and o.name not in (
-        "element", "positions", "steps")]
+
+    lacking = [
+        o.name
+        for o in TABLE.values()
+        if not o.samples and not o.source and o.name not in ("element", "positions", "steps")
+    ]
     assert not lacking
 
 
 def test_sample_arrays_are_what_they_say():
     from rushlight.ops.samples import t
+
     assert array(t(4, 3, order=(1, 0)), 0).strides == (4, 16)
     assert array(t(5, step=2), 0).strides == (8,)

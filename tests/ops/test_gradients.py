@@ -1,16 +1,37 @@
-"""Derivatives: against finite differences in float64 (first and second order), and against the oracle."""
+"""Derivatives: against finite differences in float64 (first and second order), and against the
+oracle.
+"""
+
 import numpy as np
 import pytest
 
 import rushlight as rl
 from rushlight.ops.declare import none
 
-from .materialize import CASES, TOLERANCE, arguments, call, close, many, name, oracle_call, ours, theirs
+from .materialize import (
+    CASES,
+    TOLERANCE,
+    arguments,
+    call,
+    close,
+    many,
+    name,
+    oracle_call,
+    ours,
+    theirs,
+)
 
-# Their statistics (mean, deviation, log-sum-exp) depend on the input; the rules know it, a free perturbation does not.
+# Their statistics (mean, deviation, log-sum-exp) depend on the input; the rules know it, a free
+# perturbation does not.
 # The second-order test of the operators that they belong to covers them.
 DEPENDENT = {"layer_norm_backward", "layer_norm_backward_weight", "cross_entropy_backward"}
-DIFFERENTIABLE = [c for c in CASES if c[0].name not in DEPENDENT and c[0].rule not in (None, none) and not c[0].schema.name.endswith("counter")]
+DIFFERENTIABLE = [
+    c
+    for c in CASES
+    if c[0].name not in DEPENDENT
+    and c[0].rule not in (None, none)
+    and not c[0].schema.name.endswith("counter")
+]
 
 
 def leaves(values):
@@ -19,13 +40,17 @@ def leaves(values):
 
 
 def weighted(op, values, seed=3):
-    """A scalar: the outputs weighted with fixed random numbers, so that no gradient is hidden by symmetry."""
+    """A scalar: the outputs weighted with fixed random numbers, so that no gradient is hidden by
+    symmetry.
+    """
     outs = [o for o in many(call(op, values)) if o.dtype == rl.float64]
     if op.name in ("native_layer_norm", "cross_entropy_rows"):
-        outs = outs[:1]                                 # statistics carry no gradient
+        outs = outs[:1]  # statistics carry no gradient
     total = None
     for i, o in enumerate(outs):
-        w = rl.from_numpy(np.random.default_rng(seed + i).uniform(-1, 1, tuple(o.shape) or (1,))).reshape(tuple(o.shape))
+        w = rl.from_numpy(
+            np.random.default_rng(seed + i).uniform(-1, 1, tuple(o.shape) or (1,))
+        ).reshape(tuple(o.shape))
         term = (o * w).sum()
         total = term if total is None else total + term
     return total
@@ -45,8 +70,12 @@ def slopes(f, xs, direction):
 
 
 def directions(xs, seed=5):
-    return [rl.from_numpy(np.random.default_rng([seed, i]).uniform(-1, 1, tuple(x.shape) or (1,))).reshape(tuple(x.shape))
-            for i, x in enumerate(xs)]
+    return [
+        rl.from_numpy(
+            np.random.default_rng([seed, i]).uniform(-1, 1, tuple(x.shape) or (1,))
+        ).reshape(tuple(x.shape))
+        for i, x in enumerate(xs)
+    ]
 
 
 @pytest.mark.parametrize("case", DIFFERENTIABLE, ids=name)
@@ -113,7 +142,9 @@ def test_second_order(case):
 def test_gradients_equal_the_oracle(case, oracle):
     op, sample = case
     mine, other = arguments(op, sample, ours), arguments(op, sample, theirs(oracle))
-    flat = lambda values, kind: [x for v in values for x in (v if isinstance(v, list) else [v]) if isinstance(x, kind)]
+    flat = lambda values, kind: [
+        x for v in values for x in (v if isinstance(v, list) else [v]) if isinstance(x, kind)
+    ]
     xs = [x for x in flat(mine, rl.Tensor) if x.dtype.is_floating_point]
     ys = [y for y in flat(other, oracle.Tensor) if y.is_floating_point()]
     for x in xs + ys:
@@ -125,7 +156,9 @@ def test_gradients_equal_the_oracle(case, oracle):
     g = np.random.default_rng(4).uniform(-1, 1, tuple(want.shape))
     seed = rl.from_numpy(g.reshape(g.shape or (1,))).reshape(tuple(got.shape)).to(got.dtype)
     grads = rl.autograd.grad(got, xs, seed, allow_unused=True)
-    theirs_ = oracle.autograd.grad(want, ys, oracle.from_numpy(np.asarray(g)).to(want.dtype), allow_unused=True)
+    theirs_ = oracle.autograd.grad(
+        want, ys, oracle.from_numpy(np.asarray(g)).to(want.dtype), allow_unused=True
+    )
     for x, a, b in zip(xs, grads, theirs_):
         if a is None or b is None:
             assert a is None and b is None or not np.any((b if a is None else a).detach().tolist())
