@@ -354,7 +354,7 @@ def numbers(kernel: Kernel, skip=()):
     """The C declarations that name the ABI's numbers."""
     axes = [a for a, _ in kernel.outer + kernel.inner]
     n, lines = len(axes), []
-    for i, (axis, size) in enumerate(kernel.outer + kernel.inner):
+    for i, (_, size) in enumerate(kernel.outer + kernel.inner):
         lines.append(f"const rl_i64 {size} = n[{i}];")
     for b, buffer in enumerate(kernel.buffers):
         for i, axis in enumerate(axes):

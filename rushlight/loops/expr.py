@@ -282,7 +282,7 @@ class Kernel:
             for name, value in s.lets:
                 check(value, bound, known)
                 bound.add(name.text)
-            for name, combine, value in s.folds:
+            for _, combine, value in s.folds:
                 check(value, bound, known)
                 assert combine in IDENTITY, combine
             bound |= {n.text for n, _, _ in s.folds}

@@ -115,7 +115,7 @@ def table(parts, counts):
     lines += [f'extern "C" const rl_entry rushlight_part_{i}[];' for i in range(parts)]
     lines += ['#define RL_EXPORT extern "C" __attribute__((visibility("default")))',
               f"RL_EXPORT rl_entry rushlight_kernels[{total}];", f"rl_entry rushlight_kernels[{total}];",
-              f"RL_EXPORT const rl_i64 rushlight_kernel_count;", f"const rl_i64 rushlight_kernel_count = {total};",
+              "RL_EXPORT const rl_i64 rushlight_kernel_count;", f"const rl_i64 rushlight_kernel_count = {total};",
               "__attribute__((constructor)) static void fill() {", "    rl_i64 n = 0;"]
     lines += [f"    for (rl_i64 i = 0; i < {c}; ++i) rushlight_kernels[n++] = rushlight_part_{p}[i];" for p, c in enumerate(counts)]
     return "\n".join([*lines, "}", ""])

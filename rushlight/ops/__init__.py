@@ -1,5 +1,15 @@
 """Every operator, declared exactly once. Importing this room declares them all; `TABLE` finds them by name."""
-from . import assembly, creation, indexing, losses, matrix, normalization, pointwise, reductions, views
+from . import (
+           assembly,
+           creation,
+           indexing,
+           losses,
+           matrix,
+           normalization,
+           pointwise,
+           reductions,
+           views,
+)
 from .declare import Op
 from .values import TABLE
 

@@ -31,7 +31,7 @@ def pull_back(tape, seeds, wanted):
         if g is not None:
             found[id(out)] = found[id(out)] + g if id(out) in found else g
     keep, active = {id(w) for w in wanted}, {id(w) for w in wanted}
-    for op, a, outs in tape:                            # only what depends on the wanted values is walked back
+    for _, a, outs in tape:                             # only what depends on the wanted values is walked back
         if any(id(x) in active for x in a.tensors):
             active.update(map(id, outs))
     for op, a, outs in reversed(tape):

@@ -4,7 +4,8 @@ import math
 from . import promotion
 from .creation import steps
 from .declare import composition, library
-from .layouts import ShapeError, broadcast_shape, matmul as product
+from .layouts import ShapeError, broadcast_shape
+from .layouts import matmul as product
 from .normalization import softmax_rows
 from .pointwise import add, ge, where
 from .reductions import sum
