@@ -122,6 +122,10 @@ void call_node(Node* n, Grads& grads, bool keep, Grads& result);
 
 void call_operator(Node* n, Grads& grads, bool keep, Grads& result) {
   Backward* b = n->backward;
+  if (!b) {  // a constant
+    result.resize(n->nedges);
+    return;
+  }
   Program* program = b->program;
   int total = n->nouts + static_cast<int>(n->nsaved + n->nparams);
   if (program->ninputs != total)

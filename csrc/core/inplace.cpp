@@ -175,7 +175,11 @@ Ref write_call(Call& call, PyObject* out, bool inplace) {
   PlanHold hold(plan_find_write(call, outs, nouts, &hit));
   Plan* plan = hold.plan;
   if (mode & kRecords) RecordScope::current()->ran(plan_text(plan), hit);
-  Own<Node> node = call.needs.size() ? node_before_write(call, plan, outs[0]) : Own<Node>();
+  // `fill_` and its like, which have no derivative: what was there before no longer matters.
+  bool ends = inplace && !call.op->differentiable && grad_mode() && needs_grad(outs[0]);
+  Own<Node> node;
+  if (call.needs.size()) node = node_before_write(call, plan, outs[0]);
+  else if (ends) node = node_of_constant(call.op);
   if (writes_directly(plan, call, outs, nouts)) plan_write(plan, call, outs, nouts);
   else write_by_temporary(plan, call, outs, nouts, inplace);
   for (int i = 0; i < nouts; i++) bump_version(outs[i]);

@@ -47,8 +47,10 @@ Own<Node> build(Call& call, Backward* b, int nouts, Tensor* written) {
 
 // The rest of it, once the outputs are there.
 void save_outs(Node* n, Tensor* const* outs) {
-  Saved* s = n->saved + n->backward->operands.size();
-  for (int i : n->backward->outs) save_memory(*s++, outs[i], version_of(outs[i]), i);
+  if (n->backward) {
+    Saved* s = n->saved + n->backward->operands.size();
+    for (int i : n->backward->outs) save_memory(*s++, outs[i], version_of(outs[i]), i);
+  }
   for (int i = 0; i < n->nouts; i++) set_out(n, i, outs[i]->layout);
 }
 
@@ -165,6 +167,12 @@ Own<Node> node_before_write(Call& call, Plan* plan, Tensor* out) {
         "[%s_] is not differentiable, and the tensor it writes or reads is part of a graph",
         call.op->text);
   return build(call, b, 1, out);
+}
+
+Own<Node> node_of_constant(Operator* op) {
+  Own<Node> n(node_new(NodeKind::Operator, 0, 0, 0, 1));
+  n->op = op;
+  return n;
 }
 
 void record_write(Node* n, Tensor* out) {

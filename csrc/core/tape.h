@@ -74,6 +74,7 @@ Edge gradient_edge(Tensor*);                           // owned node
 void record_call(Call&, Plan*, Ref& result);
 // in-place calls: what the derivative reads, before it is overwritten
 Own<Node> node_before_write(Call&, Plan*, Tensor* out);
+Own<Node> node_of_constant(Operator*);  // for one without a derivative: the gradient ends here
 void record_write(Node*, Tensor* out);                   // and after
 void record_view(Call&, Tensor* view);                 // an affine view by its operator
 Node* node_new(NodeKind, int nedges, int nsaved, int nparams, int nouts);

@@ -538,6 +538,28 @@ def test_not_differentiable():
     assert not add(x, 1).detach().requires_grad and i64
 
 
+def test_constants_end_gradients():
+    zero = core.Operator("zero", (("self", "tensor", R, False),), "scalar", Declaration(
+        lambda x: core.Program(1, [(mul, (("r", 0), ("c", 0.0)), 1)], ("r", 1))), differentiable=False).make_inplace()
+    x = leaf(1.0, 2.0)
+    y = x * 3.0
+    z = y * 1.0
+    zero(y)
+    assert y.requires_grad and y.grad_fn.name == "ZeroBackward0"
+    (y * 2.0 + z).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+    y = x * 3.0
+    zero(y[:1])
+    x.grad = None
+    y.sum().backward()
+    assert x.grad.tolist() == [0, 3]
+    with pytest.raises(RuntimeError, match="a leaf Variable"):
+        zero(x)
+    b = tensor([1.0])
+    zero(b)
+    assert not b.requires_grad
+
+
 # ---- memory
 
 def test_long_chains_are_freed():
