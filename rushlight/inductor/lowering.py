@@ -24,7 +24,7 @@ from rushlight.ops.declare import Arguments, many
 from rushlight.ops.layouts import Layout, broadcast_shape
 from rushlight.ops.values import Value
 
-from .scheduler import Group, Schedule
+from .scheduler import Group, Read, Schedule
 
 ELEMENT = 1 << 30  # of `serial`: the kernel counts elements
 
@@ -35,7 +35,7 @@ class Lowered:
     known at run time."""
 
     kernel: Kernel
-    reads: tuple[tuple[Var, bool], ...]
+    reads: tuple[Read, ...]
     results: tuple[Var, ...]
     rule: str
     rows: int
@@ -56,9 +56,9 @@ def lower_group(plan: Schedule, group: Group) -> Lowered:
     buffers, numbers, made = [], Numbers(), {}
     with arena() as here:
         loads = {}
-        for i, (x, per_row) in enumerate(reads):
+        for i, (x, per_row, _) in enumerate(reads):
             buffers.append(Buffer(f"x{i}", x.dtype, per_row, False, lies_across(group, x)))
-            loads[x, per_row] = Load(f"x{i}", terms(f"x{i}", axes, per_row), x.dtype)
+            loads[reads[i]] = Load(f"x{i}", terms(f"x{i}", axes, per_row), x.dtype)
         for node in group.nodes:
             here.stack[:] = [
                 *((o.what or "line", o.where) for o in node.origins),
@@ -89,7 +89,7 @@ def lower_group(plan: Schedule, group: Group) -> Lowered:
             dict(here.origins),
             tuple(nest.locals),
         )
-    in_kinds = "".join("P" if per_row else "F" for _, per_row in reads)
+    in_kinds = "".join("P" if r.per_row else "F" for r in reads)
     out_kinds = "".join(
         plan.out_kind(group, list(reads), out, out in group.per_row) or "S" for out in results
     )
@@ -127,7 +127,7 @@ def values_of(
         base = plan.base(v)
         if base in made:
             return made[base]
-        return loads[v, in_rows or op.layout.is_per_row(name)]
+        return loads[plan.read_of(group, node, name, v, in_rows)]
 
     values = list(node.call.map(operand).values)
     for i, p in enumerate(op.parameters):
@@ -185,11 +185,11 @@ class Walk:
 
 def walk_of(group: Group, reads: tuple, results: tuple) -> Walk | None:
     """None where something is symbolic."""
-    layouts = [spread(group, x, per_row) for x, per_row in reads]
+    layouts = [spread(group, *read) for read in reads]
     layouts += [spread(group, out, out in group.per_row) for out in results]
     if any(isinstance(n, sym.Sym) for x in layouts for n in (*x.shape, *x.strides)):
         return None
-    whole = [i for i, (_, per_row) in enumerate(reads) if not per_row]
+    whole = [i for i, r in enumerate(reads) if not r.per_row]
     first = layouts[whole[0] if group.has_rows and whole else len(reads)]
     in_row = group.rows if group.has_rows else ()
     wide = [d for d, n in enumerate(group.space) if n != 1]
@@ -221,36 +221,25 @@ def known_form(group: Group, lowered: Lowered) -> tuple[str, tuple] | None:
     return "rows", tuple(s for s, b in zip(inner, buffers) if not b.per_row)
 
 
-def spread(group: Group, x: Var, per_row: bool) -> Layout:
+def spread(group: Group, x: Var, per_row: bool, shape: tuple | None = None) -> Layout:
     """The variable's strides over the group's space."""
-    left = [d for d in range(len(group.space)) if d not in group.rows]
-    if per_row and group.has_rows and group.rows and drops_rows(group, x):
-        kept = dict(zip(left, x.layout.pairs()))
-        return x.layout.of([kept.get(d, (1, 0)) for d in range(len(group.space))]).expand(
-            group.space
-        )
-    return x.layout.expand(group.space)
+    layout = x.layout if shape is None else x.layout.expand(shape)
+    if per_row and group.has_rows and layout.rank < len(group.space):  # row dims left out
+        left = [d for d in range(len(group.space)) if d not in group.rows]
+        kept = dict(zip(left, layout.pairs()))
+        layout = layout.of([kept.get(d, (1, 0)) for d in range(len(group.space))])
+    return layout.expand(group.space)
 
 
-def drops_rows(group: Group, x: Var) -> bool:
-    """Whether a number a row comes without the row dims."""
-    left = [group.space[d] for d in range(len(group.space)) if d not in group.rows]
-    return x.rank == len(left) and all(m == n for m, n in zip(x.shape, left))
-
-
-def shape_for_call(group: Group, reads: tuple, i: int) -> tuple | None:
+def shape_for_call(group: Group, reads: tuple[Read, ...], i: int) -> tuple | None:
     """The shape that operand i must be expanded to before the call, so that the runtime reads it
     as meant; None: as it is."""
-    x, per_row = reads[i]
-    rank = len(group.space)
-    if per_row and group.rows and group.has_rows:
-        if x.rank == rank or drops_rows(group, x):
-            return None
-        return tuple(1 if d in group.rows else n for d, n in enumerate(group.space))
-    whole = [v.shape for v, p in reads if not p]
-    first = next(j for j, (_, p) in enumerate(reads) if not p)
-    if i == first and not same_shape(broadcast_shape(whole), group.space):
-        return group.space
+    if reads[i].per_row:
+        return reads[i].shape
+    whole = [j for j, r in enumerate(reads) if not r.per_row]
+    if i == whole[0]:  # together they must show the whole space
+        if not same_shape(broadcast_shape([reads[j].var.shape for j in whole]), group.space):
+            return group.space
     return None
 
 

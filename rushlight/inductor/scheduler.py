@@ -18,7 +18,7 @@ it shares a value with, unless
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight.fx.graph import Graph, Node, Var, same_layout
 from rushlight.ops.layouts import Layout, dense, like_operands
@@ -27,6 +27,15 @@ from rushlight.reasons import Reason, refuse
 OPERANDS, RESULTS = 8, 4  # of one kernel: csrc/rt/kernels.h
 RULES = ("broadcast", "rows")  # of layout: what runs over one space of its operands
 PROBE = 1 << 40  # strides that no layout has by itself, to see where a view takes each dim
+
+
+class Read(NamedTuple):
+    """An operand of a kernel. `shape`: what it must be expanded to before the call, where its own
+    dims would be taken for others."""
+
+    var: Var
+    per_row: bool  # one number a row
+    shape: tuple | None = None
 
 
 @dataclass(eq=False)
@@ -40,7 +49,7 @@ class Group:
     axes: dict[Var, tuple] = field(
         default_factory=dict
     )  # a value made here: the space's dim behind each of its own
-    reads: dict[tuple[Var, bool], None] = field(default_factory=dict)  # (operand, one number a row)
+    reads: dict[Read, None] = field(default_factory=dict)
     per_row: set[Var] = field(default_factory=set)  # values made here that are one number a row
 
     @property
@@ -286,12 +295,25 @@ class Schedule:
             else None
         )
 
-    def reads_with(self, group: Group, node: Node, in_rows: bool) -> list[tuple[Var, bool]]:
+    def read_of(self, group: Group, node: Node, name: str, x: Var, in_rows: bool) -> Read:
+        """How the node reads an operand that comes from outside the group."""
+        if not in_rows and not node.op.layout.is_per_row(name):
+            return Read(x, False)
+        rows = node.op.layout.rows(node.call) if node.op.kind == "rows" else group.rows
+        space, rank = group.space, len(group.space)
+        left = tuple(n for d, n in enumerate(space) if d not in rows)
+        if x.rank == rank or x.rank == len(left) and all(m == n for m, n in zip(x.shape, left)):
+            return Read(x, True)
+        if in_rows:
+            return Read(x, True, tuple(node.op.layout.full(node.call)))
+        return Read(x, True, tuple(1 if d in rows else n for d, n in enumerate(space)))
+
+    def reads_with(self, group: Group, node: Node, in_rows: bool) -> list[Read]:
         """The group's operands when the node joins: (operand, whether it is one number a row)."""
         reads = dict(group.reads)
         for name, x in node.call.operands():
             if isinstance(x, Var) and self.step_of(x) != group.index:
-                reads[x, in_rows or node.op.layout.is_per_row(name)] = None
+                reads[self.read_of(group, node, name, x, in_rows)] = None
         return list(reads)
 
     def results_with(self, group: Group, node: Node) -> list[Var]:
@@ -322,7 +344,7 @@ class Schedule:
         rows = folding[0].op.layout.rows(folding[0].call)
         if sum(not group.space[d] == 1 for d in rows) < 2:
             return True
-        whole = [x.layout.expand(group.space) for x, per_row in reads if not per_row]
+        whole = [r.var.layout.expand(group.space) for r in reads if not r.per_row]
         whole += [
             o.layout
             for o in results
@@ -361,7 +383,7 @@ class Schedule:
             )
         if same_layout(out.layout, dense(group.space, out.dtype, None, out.device)):
             return "C"
-        whole = [x.layout for x, per_row in reads if not per_row]
+        whole = [r.var.layout for r in reads if not r.per_row]
         if same_layout(out.layout, like_operands(whole, group.space, out.dtype, out.device)):
             return "S"
         return None

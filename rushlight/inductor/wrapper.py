@@ -68,7 +68,7 @@ class Wrapper:
 
     def call_kernel(self, group: Group, lowered: Lowered, kernel: Any) -> None:
         entries = []
-        for i, (x, _) in enumerate(lowered.reads):
+        for i, (x, _, _) in enumerate(lowered.reads):
             entry, shape = self.value(x), shape_for_call(group, lowered.reads, i)
             if shape is not None:
                 expand = TABLE["expand"].native

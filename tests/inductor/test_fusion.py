@@ -305,3 +305,10 @@ def test_a_kernel_called_with_other_strides_tells_so():
     c.check = lambda tensors: None
     with pytest.raises(CompilerBug, match="other strides"):
         c(x(30, 80)[:, ::2])
+
+
+def test_numbers_a_row_meet_operands_of_fewer_dims():
+    check(lambda a, b: rl.minimum((a * 2).sum(2), b) + b, x(4, 33, 70), x(33), kernels=1)
+    check(lambda a, b: rl.minimum((a * 2).sum(2, True), b) + b, x(4, 33, 70), x(33, 1), kernels=1)
+    check(lambda a, b: rl.minimum((a * 2).sum(0), b), x(4, 5, 5), x(1, 5), kernels=1)
+    check(lambda a, b: rl.minimum((a * 2).sum(1), b), x(5, 4, 5), x(5), kernels=1)

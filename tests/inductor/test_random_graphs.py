@@ -1,6 +1,7 @@
-"""Random programs of pointwise operators, views, reductions and row bodies: compiled equals eager, to the bit.
+"""Random programs of pointwise operators, views, reductions and row bodies: compiled equals eager,
+to the bit; with symbolic sizes, on other sizes, and their gradients too.
 
-RANDOM_GRAPHS=n runs n programs (12 by default), from seed RANDOM_SEED on.
+RANDOM_GRAPHS=n runs n programs (5 by default), from seed RANDOM_SEED on.
 """
 
 import os
@@ -10,12 +11,16 @@ import pytest
 
 import rushlight as rl
 from rushlight import fx
+from rushlight.aot_autograd import differentiate
 from rushlight.decomposition import decompose
+from rushlight.errors import UserError
 from rushlight.inductor.pipeline import compile_graph
+from rushlight.ops.layouts import dense
+from rushlight.sym import ShapeEnv
 
 from ..graphs import same
 
-COUNT, SEED = int(os.environ.get("RANDOM_GRAPHS", 12)), int(os.environ.get("RANDOM_SEED", 0))
+COUNT, SEED = int(os.environ.get("RANDOM_GRAPHS", 5)), int(os.environ.get("RANDOM_SEED", 0))
 UNARY = ("exp", "tanh", "sigmoid", "abs", "relu", "gelu", "neg", "silu")
 BINARY = ("add", "sub", "mul", "maximum", "minimum")
 
@@ -90,3 +95,51 @@ def test_compiled_equals_eager(seed):
     assert fx.parse(lowered.print()) == lowered.verify()
     compiled = compile_graph(lowered)
     same(compiled(*inputs), want)
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + COUNT))
+def test_symbolic_sizes(seed):
+    """Sizes above 1 are symbols; the code then runs on larger ones, where its guards allow."""
+    function, inputs = program(seed)
+    env, names = ShapeEnv(), {}
+
+    def symbol(n):
+        if n > 1 and n not in names:
+            names[n] = env.size(f"s{n}", n)
+        return names.get(n, n)
+
+    layouts = [dense(tuple(map(symbol, x.shape)), "float32") for x in inputs]
+    graph = fx.trace(function, *layouts)
+    assert fx.parse(graph.print()) == graph
+    compiled = compile_graph(decompose(graph))
+    same(compiled(*inputs), function(*inputs))
+    larger = [rl.randn(*(n + 3 if n > 1 else n for n in x.shape)) for x in inputs]
+    try:
+        got = compiled(*larger)
+    except UserError as error:
+        assert "was compiled where" in str(error)
+        return
+    same(got, function(*larger))
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + COUNT))
+def test_gradients(seed):
+    function, inputs = program(seed)
+
+    def loss(*given):
+        return sum((out * out).sum() for out in function(*given))
+
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    total = loss(*leaves)
+    total.backward()
+    pair = differentiate(fx.trace(loss, *inputs))
+    results = compile_graph(decompose(pair.forward))(*inputs)
+    same(results[0], total.detach())
+    grads = compile_graph(decompose(pair.backward))(*results[1:], rl.ones(()))
+    for g, x in zip(grads, leaves, strict=True):
+        want = x.grad
+        if g is None or want is None:
+            assert g is None and (want is None or not want.numpy().any())
+        else:
+            bound = 1e-4 * (1 + abs(want.numpy()).max())
+            assert abs(g.numpy() - want.numpy()).max() <= bound
