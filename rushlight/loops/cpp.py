@@ -7,10 +7,12 @@ Folds follow the order that the loop IR states: blocks of BLOCK elements, LANES 
 """
 from rushlight import dtypes
 
-from .expr import IDENTITY, LANES, Apply, Axis, Cast, Const, Kernel, Load, Name, Scalar, text
+from .expr import IDENTITY, LANES, Apply, Axis, Cast, Const, Kernel, Load, Name, Scalar, Section, postorder, text
+from .nest import COSTLY
 
 BLOCK = 4096                        # elements of a row that one set of lanes adds up
 OTHER_STRIDES = -1                  # what a specialised kernel returns when called with other strides (no index gives it)
+STAGED = 512                        # elements of a block that the stages of a long body run over
 COLUMNS = 32                        # rows side by side in the form for rows that lie across memory
 C = {"bool": "bool", "uint8": "rl_u8", "int8": "rl_i8", "int16": "rl_i16", "int32": "rl_i32", "int64": "rl_i64",
      "float16": "rl_u16", "bfloat16": "rl_u16", "float32": "float", "float64": "double"}
@@ -107,6 +109,7 @@ class Body:
 
     def __init__(self, kernel: Kernel, vector=True):
         self.kernel, self.vector, self.lines, self.depth, self.arrays = kernel, vector, [], 1, set()
+        self.staged = False
         self.dtype = {b.name: b.dtype for b in kernel.buffers} | {name: d for name, d, _ in kernel.locals}
 
     def put(self, line):
@@ -187,6 +190,10 @@ class Body:
         for a, n in outer:
             self.loop(a, n)
         for section in self.kernel.sections:
+            stages = self.stages(section) if self.staged else [section]
+            if len(stages) > 1:
+                self.in_stages(axis, size, stages)
+                continue
             self.simd(section)
             self.loop(axis, size)
             self.lets(section)
@@ -195,6 +202,33 @@ class Body:
             self.close()
         for _ in outer:
             self.close()
+
+    def stages(self, section):
+        """A long body cut at each costly word: one that waits for another leaves the processor idle, where a short loop
+        over many elements keeps it busy (five tanh in a row: 4.4 ms in stages, 9.3 in one loop)."""
+        cuts, costly = [[]], False
+        for name, value in section.lets:
+            if isinstance(value, Apply) and value.word in COSTLY:
+                if costly:
+                    cuts.append([])
+                costly = True
+            cuts[-1].append((name, value))
+        return [Section(section.over, tuple(lets), (), section.stores if i == len(cuts) - 1 else ())
+                for i, lets in enumerate(cuts)]
+
+    def in_stages(self, axis, size, stages):
+        """The stages one after another over blocks of elements; what a later one needs is kept in an array."""
+        made = [{n for n, _ in s.lets} for s in stages]
+        read = [set(postorder([v for _, v in s.lets] + [x.value for x in s.stores])) for s in stages]
+        live = {n for i, names in enumerate(made) for n in names if any(n in r for r in read[i + 1:])}
+        for name in sorted(live, key=lambda n: int(n.text[1:])):
+            self.put(f"{C[name.dtype]} {name.text}[{STAGED}];")
+        self.arrays |= {n.text for n in live}
+        self.open(f"for (rl_i64 first = 0; first < {size}; first += {STAGED})")
+        self.put(f"const int count = {size} - first < {STAGED} ? (int)({size} - first) : {STAGED};")
+        for s in stages:
+            self.across(axis, s, lambda s=s: (self.lets(s), [self.store(x) for x in s.stores]))
+        self.close()
 
     def rows(self):
         """Row bodies, a row at a time."""
@@ -439,7 +473,7 @@ def specialised(kernel: Kernel, symbol, kind, strides):
     axis = free[0].rsplit("_", 1)[1] if free else axes[-1]
     place = lambda name: f"n[{len(axes) * (1 + next(i for i, b in enumerate(kernel.buffers) if name == f'{b.name}_{axis}')) + axes.index(axis)}]"
     held = " && ".join([f"{place(f)} == {v}" for f, v in zip(free, strides)] or ["true"])
-    return "\n".join([f"// {kernel.name}", form(kernel, f"{symbol}_{kind}", kind, free),
+    return "\n".join([f"// {kernel.name}", form(kernel, f"{symbol}_{kind}", kind, free, staged=True),
                       f"static rl_i64 {symbol}(void* const* p, const rl_i64* n, const rl_number* s) {{",
                       f"    if (n[{axes.index(axis)}] > 1 && !({held})) return {OTHER_STRIDES};",
                       f"    return {symbol}_{kind}(p, n, s{''.join(f', {v}' for v in strides)});", "}", ""])
@@ -454,8 +488,9 @@ def addressed(kernel):
     return any(isinstance(v, Apply) and v.word == "checked" for s in kernel.sections for _, v in s.lets)
 
 
-def form(kernel, name, kind, free, vector=True):
+def form(kernel, name, kind, free, vector=True, staged=False):
     body = Body(kernel, vector)
+    body.staged = staged
     getattr(body, kind)()
     parameters = "".join(f", const rl_i64 {f}" for f in free)
     lines = [f"RL_FN rl_i64 {name}(void* const* p, const rl_i64* n, const rl_number* s{parameters}) {{",

@@ -312,3 +312,16 @@ def test_numbers_a_row_meet_operands_of_fewer_dims():
     check(lambda a, b: rl.minimum((a * 2).sum(2, True), b) + b, x(4, 33, 70), x(33, 1), kernels=1)
     check(lambda a, b: rl.minimum((a * 2).sum(0), b), x(4, 5, 5), x(1, 5), kernels=1)
     check(lambda a, b: rl.minimum((a * 2).sum(1), b), x(5, 4, 5), x(5), kernels=1)
+
+
+def test_long_bodies_run_in_stages():
+    def chain(a, b):
+        kept = rl.exp(a)
+        for _ in range(4):
+            a = rl.tanh(a) * 0.9 + b
+        return a + kept, a > b
+
+    c = check(chain, x(7, 1500), x(1500), kernels=1)
+    assert "[512]" in c.source
+    check(chain, x(7, 0), x(1), kernels=1)
+    check(chain, x(40, 30).t(), x(1), kernels=1)
