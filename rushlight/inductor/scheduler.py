@@ -25,6 +25,7 @@ from rushlight.ops.layouts import Layout, dense, like_operands
 from rushlight.reasons import Reason, refuse
 
 OPERANDS, RESULTS = 8, 4  # of one kernel: csrc/rt/kernels.h
+ROW_LOOPS = 2  # of a kernel with rows: loops/lower.py
 RULES = ("broadcast", "rows")  # of layout: what runs over one space of its operands
 PROBE = 1 << 40  # strides that no layout has by itself, to see where a view takes each dim
 
@@ -351,6 +352,8 @@ class Schedule:
             if o.rank == len(group.space) and all(m == n for m, n in zip(o.shape, group.space))
         ]
         mine = runs(whole, rows)
+        if len(mine) > ROW_LOOPS:
+            return False
         for node in folding:
             _, _, layouts = node.op.layout.space(node.call)
             outs = [

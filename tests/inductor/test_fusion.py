@@ -170,6 +170,7 @@ def test_random_numbers_are_eagers():
         ("fusion.size", lambda a: tuple(rl.exp(a) * i for i in range(6)), [(3,)]),
         ("fusion.layout", lambda a, b: rl.exp(a.t()) + rl.exp(b) * a.t(), [(4, 5), (5, 4)]),
         ("fusion.reduction", lambda a, b: (a + b).sum((1, 2)), [(3, 4, 20), (4, 1)]),
+        ("fusion.reduction", lambda a, b: (a + b).sum(), [(3, 4, 5), (4, 1)]),
         ("fallback.no_definition", lambda a: rl.cat([rl.exp(a), a], 0), [(4, 4)]),
     ],
 )
