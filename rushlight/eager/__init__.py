@@ -141,6 +141,7 @@ METHOD_FUNCTIONS = (
     "unbind",
     "square",
 )
+module_attributes = _core.module_attributes  # nn: native look-up of parameters and submodules
 get_num_threads, set_num_threads = _core.num_threads, _core.set_num_threads
 for _name in METHOD_FUNCTIONS:
     globals()[_name] = method_function(_name)

@@ -132,6 +132,9 @@ def grad(
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None):
     """`.backward()` of several tensors at once."""
     tensors = tuple(tensors) if isinstance(tensors, (tuple, list)) else (tensors,)
-    grads = (None,) * len(tensors) if grad_tensors is None else tuple(grad_tensors)
-    for i, (t, g) in enumerate(zip(tensors, grads)):
-        t.backward(g, retain_graph or create_graph or i + 1 < len(tensors), create_graph, inputs)
+    if grad_tensors is None:
+        grads = (None,) * len(tensors)
+    else:
+        grads = tuple(grad_tensors) if isinstance(grad_tensors, (tuple, list)) else (grad_tensors,)
+    retain = create_graph if retain_graph is None else retain_graph
+    _core.backward(tensors, grads, retain, create_graph, inputs)

@@ -69,3 +69,4 @@ def install():
             _core.set_slot(slot, TABLE[name].native)
             if name in ("add", "sub", "mul", "div"):
                 _core.set_slot("i" + slot, TABLE[name].native.inplace)
+    _core.set_slot("copy_", TABLE["copy"].native.inplace)  # assignments that the tape must see

@@ -44,6 +44,13 @@ class Module(Hooked):
     call_super_init = False
     _version = 1
 
+    def __init_subclass__(cls, **kwargs):
+        """Look-ups of parameters and submodules become native, unless the class has its own."""
+        super().__init_subclass__(**kwargs)
+        own = (cls.__getattr__, cls.__getattribute__)
+        if own == (Module.__getattr__, object.__getattribute__):
+            eager.module_attributes(cls)
+
     def __init__(self, *args, **kwargs):
         if not self.call_super_init and (args or kwargs):
             name = f"{type(self).__name__}.__init__()"
@@ -555,6 +562,9 @@ class Module(Hooked):
             return f"{self._get_name()}({extra_lines[0]})"
         lines = extra_lines + child_lines
         return f"{self._get_name()}(" + ("\n  " + "\n  ".join(lines) + "\n" if lines else "") + ")"
+
+
+eager.module_attributes(Module)
 
 
 def indent(text):
