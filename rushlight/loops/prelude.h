@@ -4,11 +4,11 @@
 // Generated kernels are this text followed by one loop; there is no #include and nothing to link,
 // not even libm. Every function is branch-free (selects only), so that the compiler vectorises the
 // loop it stands in, and gives the same bits on every x86-64 instruction set: only IEEE add, sub,
-// mul, div, sqrt, conversions and integer operations, each rounded once, in the order written.
-// There is no fma, because x86-64-v2 has none; where a product must be exact its factors are short
-// enough to be (Cody-Waite), or the work is done in double. Compile with -ffp-contract=off
-// -fno-math-errno -fno-trapping-math, and never with -ffast-math. Polynomials:
-// tools/fit_polynomials.py. Bounds and speeds: docs/math.md.
+// mul, fma, div, sqrt, conversions and integer operations, each rounded once, in the order written.
+// float32 says fma where it means it; x86-64-v2, which has none, gets the same bits by a detour
+// that costs some 25 operations each. float64 has no fma at all: there a detour would cost far
+// more. Compile with -ffp-contract=off -fno-math-errno -fno-trapping-math, and never with
+// -ffast-math. Polynomials: tools/fit_polynomials.py. Bounds and speeds: docs/math.md.
 #ifndef RUSHLIGHT_PRELUDE_H
 #define RUSHLIGHT_PRELUDE_H
 
@@ -55,6 +55,37 @@ RL_FN double rl_make_f64(rl_u64 b) { double x; __builtin_memcpy(&x, &b, 8); retu
 #define RL_P13(x, a, ...) ((a) + (x) * RL_P12(x, __VA_ARGS__))
 #define RL_P14(x, a, ...) ((a) + (x) * RL_P13(x, __VA_ARGS__))
 
+// a * b + c, rounded once.
+#ifdef __FMA__
+RL_FN float rl_fma_f32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#else
+// The product is exact in double. The sum is rounded to odd there: cut towards zero, its last bit
+// set where something was lost. Rounding that to float, 29 bits shorter, is as if nothing was.
+RL_FN float rl_fma_f32(float a, float b, float c) {
+    double p = (double)a * b, d = c, s = p + d, t = s - p;
+    double lost = (p - (s - t)) + (d - t);                           // what rounding s took away
+    rl_u64 inexact = (lost < 0.0) | (lost > 0.0);                    // not of infinities and NaN
+    rl_u64 away = (rl_bits_f64(s) ^ rl_bits_f64(lost)) >> 63 & inexact; // |s| grew by rounding
+    return (float)rl_make_f64((rl_bits_f64(s) - away) | inexact);
+}
+#endif
+
+// Horner's rule by fma.
+#define RL_F1(x, a, b) rl_fma_f32(x, b, a)
+#define RL_F2(x, a, ...) rl_fma_f32(x, RL_F1(x, __VA_ARGS__), a)
+#define RL_F3(x, a, ...) rl_fma_f32(x, RL_F2(x, __VA_ARGS__), a)
+#define RL_F4(x, a, ...) rl_fma_f32(x, RL_F3(x, __VA_ARGS__), a)
+#define RL_F5(x, a, ...) rl_fma_f32(x, RL_F4(x, __VA_ARGS__), a)
+#define RL_F6(x, a, ...) rl_fma_f32(x, RL_F5(x, __VA_ARGS__), a)
+#define RL_F7(x, a, ...) rl_fma_f32(x, RL_F6(x, __VA_ARGS__), a)
+#define RL_F8(x, a, ...) rl_fma_f32(x, RL_F7(x, __VA_ARGS__), a)
+#define RL_F9(x, a, ...) rl_fma_f32(x, RL_F8(x, __VA_ARGS__), a)
+#define RL_F10(x, a, ...) rl_fma_f32(x, RL_F9(x, __VA_ARGS__), a)
+#define RL_F11(x, a, ...) rl_fma_f32(x, RL_F10(x, __VA_ARGS__), a)
+#define RL_F12(x, a, ...) rl_fma_f32(x, RL_F11(x, __VA_ARGS__), a)
+#define RL_F13(x, a, ...) rl_fma_f32(x, RL_F12(x, __VA_ARGS__), a)
+#define RL_F14(x, a, ...) rl_fma_f32(x, RL_F13(x, __VA_ARGS__), a)
+
 // ---- float32: exact operations ------------------------------------------------------------------
 
 RL_FN float rl_abs_f32(float x) { return __builtin_fabsf(x); }
@@ -81,93 +112,118 @@ RL_FN float rl_sign_f32(float x) { return (float)((x > 0) - (x < 0)); }
 
 // ---- float32: exponentials ----------------------------------------------------------------------
 
-// 2^n * p for |n| <= 252, in two steps so that a denormal result is rounded once, at the end.
-RL_FN float rl_scale_f32(float p, rl_i32 n) {
-    rl_i32 a = n >> 1, b = n - a;
-    return p * rl_make_f32((rl_u32)(a + 127) << 23) * rl_make_f32((rl_u32)(b + 127) << 23);
+// One-sided clamps as integers, one instruction where a comparison of floats and a select are two.
+// They lose NaN, which whoever calls them puts back at the end.
+RL_FN float rl_at_most_f32(float x, float limit) { // limit > 0
+    rl_i32 a = (rl_i32)rl_bits_f32(x), b = (rl_i32)rl_bits_f32(limit);
+    return rl_make_f32((rl_u32)(a < b ? a : b));
 }
-
-// The integer that adding RL_MAGIC_F32 left in the low bits; the mask keeps NaN within what
-// rl_scale_f32 takes.
-RL_FN rl_i32 rl_low_bits_f32(float t) { return (rl_i32)((rl_bits_f32(t) & 0x3ff) ^ 0x200) - 0x200; }
+RL_FN float rl_at_least_f32(float x, float limit) { // limit < 0: negative numbers order downwards
+    rl_u32 a = rl_bits_f32(x), b = rl_bits_f32(limit);
+    return rl_make_f32(a < b ? a : b);
+}
 
 // x - n ln2 as two parts: n ln2_hi is exact, ln2_hi having 9 bits.
 #define RL_LN2_HI_F32 0.693359375f
 #define RL_LN2_LO_F32 -2.12194440e-4f
 
+// Magic numbers with a bias: the low bits are the exponent field of 2^n itself, or, where |n| may
+// be larger, the sum of the fields of two halves of n.
+#define RL_MAGIC_POWER_F32 12583039.0f  /* RL_MAGIC_F32 + 127 */
+#define RL_MAGIC_HALVES_F32 12583166.0f /* RL_MAGIC_F32 + 254 */
+
+// p 2^n for |n| <= 252 and t = RL_MAGIC_HALVES_F32 + n, in two steps so that a denormal result is
+// rounded once, at the end.
+RL_FN float rl_scale_f32(float p, float t) {
+    rl_u32 b = rl_bits_f32(t);
+    return p * rl_make_f32(b << 22 & 0x7f800000u) * rl_make_f32((b + 1) << 22 & 0x7f800000u);
+}
+
+// e^x for -104 <= x <= 89: beyond, the result is infinite or 0 as at the limits.
+RL_FN float rl_exp_within_f32(float x) {
+    float t = rl_fma_f32(x, 1.44269504f, RL_MAGIC_HALVES_F32), n = t - RL_MAGIC_HALVES_F32;
+    float r = rl_fma_f32(n, -RL_LN2_LO_F32, rl_fma_f32(n, -RL_LN2_HI_F32, x));
+    float p = RL_F4(r, 0.5f, 0.16666515f, 0.041666456f, 0.008369232f, 0.0013935764f);
+    return rl_scale_f32(1.0f + rl_fma_f32(r * r, p, r), t);
+}
+
 RL_FN float rl_exp_f32(float x) {
-    float c = x > 89.0f ? 89.0f : x;
-    c = c < -104.0f ? -104.0f : c;
-    float t = c * 1.44269504f + RL_MAGIC_F32, n = t - RL_MAGIC_F32;
-    float r = (c - n * RL_LN2_HI_F32) - n * RL_LN2_LO_F32;
-    float p = RL_P4(r, 0.5f, 0.16666515f, 0.041666456f, 0.008369232f, 0.0013935764f);
-    return rl_scale_f32(1.0f + (r + r * r * p), rl_low_bits_f32(t));
+    float y = rl_exp_within_f32(rl_at_least_f32(rl_at_most_f32(x, 89.0f), -104.0f));
+    return x != x ? x : y;
 }
 
 RL_FN float rl_expm1_f32(float x) {
-    float c = x > 89.0f ? 89.0f : x;
-    c = c < -18.0f ? -18.0f : c;
-    float t = c * 1.44269504f + RL_MAGIC_F32, n = t - RL_MAGIC_F32;
-    float a = c - n * RL_LN2_HI_F32, b = n * RL_LN2_LO_F32, r = a - b, low = (a - r) - b;
-    float p = RL_P5(r, 0.5f, 0.16666667f, 0.041666456f, 0.008333198f, 0.0013935764f,
+    float c = rl_at_least_f32(rl_at_most_f32(x, 89.0f), -18.0f);
+    float t = rl_fma_f32(c, 1.44269504f, RL_MAGIC_POWER_F32 - 1.0f);
+    float n = t - (RL_MAGIC_POWER_F32 - 1.0f), a = rl_fma_f32(n, -RL_LN2_HI_F32, c);
+    float r = rl_fma_f32(n, -RL_LN2_LO_F32, a), low = rl_fma_f32(n, -RL_LN2_LO_F32, a - r);
+    float p = RL_F5(r, 0.5f, 0.16666667f, 0.041666456f, 0.008333198f, 0.0013935764f,
                     0.00019953403f);
-    float tail = r * r * p + low * (1.0f + r), e = r + tail, e_low = (r - e) + tail;
-    // 2^n (1 + e) - 1, at half scale so that n = 128 does not overflow early, with the rounding
-    // error of the sum.
-    rl_i32 k = rl_low_bits_f32(t);
-    float s = rl_make_f32((rl_u32)(k + 126) << 23), u = s - 0.5f, v = s * e, w = u + v, d = w - u;
-    float lost = (u - (w - d)) + (v - d);
-    float y = 2.0f * (w + (lost + s * e_low));
-    return n == 0.0f ? (x == 0.0f ? x : e) : y;
+    float tail = rl_fma_f32(low, 1.0f + r, r * r * p), e = r + tail, e_low = (r - e) + tail;
+    // 2^n (1 + e) - 1, at half scale so that n = 128 does not overflow early; the first sum has
+    // 24 bits or its rounding does not count.
+    float s = rl_make_f32(rl_bits_f32(t) << 23), w = rl_fma_f32(s, e, s - 0.5f);
+    float lost = rl_fma_f32(s, e, (s - 0.5f) - w);
+    float y = 2.0f * (w + rl_fma_f32(s, e_low, lost));
+    y = n == 0.0f ? e : y;
+    return ((x == 0.0f) | (x != x)) ? x : y;
 }
 
-// With exp of minus |x| nothing overflows and the left tail keeps its denormals. The exponential
-// carries the low part of its argument, and what 1 + e loses is put back through a line that stands
-// for 1/(1 + e) within 4%.
+// 1/d for 1 <= d <= 2, to 2^-18: a parabola, then a step of third order. Cheaper than a division,
+// and what divides by it ends in a step of its own.
+RL_FN float rl_inverse_f32(float d) {
+    float y = RL_F2(d, 2.09951f, -1.4250212f, 0.31367895f), h = rl_fma_f32(-d, y, 1.0f);
+    return rl_fma_f32(y, rl_fma_f32(h, h, h), y);
+}
+
+// With e = exp of minus |x| nothing overflows and the left tail keeps its denormals: 1/(1 + e) or
+// e/(1 + e). The last step takes e as it is, not as rounded in 1 + e.
 RL_FN float rl_sigmoid_f32(float x) {
-    float c = -__builtin_fabsf(x);
-    c = c < -104.0f ? -104.0f : c;
-    float t = c * 1.44269504f + RL_MAGIC_F32, n = t - RL_MAGIC_F32;
-    float a = c - n * RL_LN2_HI_F32, b = n * RL_LN2_LO_F32, r = a - b, low = (a - r) - b;
-    float p = RL_P4(r, 0.5f, 0.16666515f, 0.041666456f, 0.008369232f, 0.0013935764f);
-    float e = rl_scale_f32(1.0f + (r + (r * r * p + low)), rl_low_bits_f32(t));
-    float d = 1.0f + e, lost = (1.0f - d) + e, y = (x < 0.0f ? e : 1.0f) / d;
-    return y - y * lost * (1.457f - 0.5f * d);
+    float e = rl_exp_within_f32(rl_at_least_f32(-__builtin_fabsf(x), -104.0f));
+    float y = rl_inverse_f32(1.0f + e), a = x < 0.0f ? e : 1.0f, z = a * y;
+    z = rl_fma_f32(y, rl_fma_f32(-e, z, a - z), z);
+    return x != x ? x : z;
 }
 
+// -e/(2 + e) with e = expm1(-2 |x|): no select between a series and an exponential. The quotient
+// is corrected once, by a remainder without error.
 RL_FN float rl_tanh_f32(float x) {
-    float a = __builtin_fabsf(x), z = x * x;
-    float p = RL_P5(z, -0.3333333f, 0.13333218f, -0.053947542f, 0.021702338f, -0.008176675f,
-                    0.0021389292f);
-    float small = x + x * z * p, large = 1.0f - 2.0f / (rl_exp_f32(2.0f * a) + 1.0f);
-    return __builtin_copysignf(a < 0.625f ? small : large, x);
+    float c = rl_at_least_f32(-__builtin_fabsf(x), -10.0f);
+    float t = rl_fma_f32(c, 2.88539008f, RL_MAGIC_POWER_F32), n = t - RL_MAGIC_POWER_F32;
+    float r = rl_fma_f32(n, -0.5f * RL_LN2_LO_F32, rl_fma_f32(n, -0.5f * RL_LN2_HI_F32, c));
+    float p = RL_F4(r, 1.0f, 0.6666616f, 0.33333182f, 0.1338692f, 0.04458783f);
+    float q = rl_fma_f32(r * r, p, r), s = rl_make_f32(rl_bits_f32(t) << 23);
+    float e = rl_fma_f32(s, q, rl_fma_f32(0.5f, s, -0.5f)); // half of e
+    float d = e + 1.0f, y = rl_inverse_f32(d + d), z = -2.0f * e * y;
+    y = y + y;
+    z = rl_fma_f32(y, rl_fma_f32(-e, z, -e - z), z);
+    return x != x ? x : __builtin_copysignf(z, x);
 }
 
 // ---- float32: logarithms ------------------------------------------------------------------------
 
-// x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); y is log(1 + f) - f. For x positive and normal.
-RL_FN float rl_log_tail_f32(float f) {
-    float z = f * f;
-    float p = RL_P8(f, 0.3333331f, -0.25000015f, 0.20002227f, -0.16667727f, 0.14217563f,
-                    -0.12409747f, 0.11905413f, -0.11655146f, 0.06684156f);
-    return f * z * p - 0.5f * z;
+// x = 2^k (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); y is log(1 + f) - f, plus a small number. For x
+// positive and normal.
+RL_FN float rl_log_tail_f32(float f, float small) {
+    float p = RL_F8(f, -0.5f, 0.33333355f, -0.25000852f, 0.19999766f, -0.16621315f, 0.142281f,
+                    -0.13203458f, 0.12615187f, -0.07353803f);
+    return rl_fma_f32(f * f, p, small);
 }
 
 // what every logarithm does with 0, infinity, NaN, negatives
 RL_FN float rl_log_ends_f32(float x, float y) {
     y = x == RL_INF_F32 ? x : y;
     y = x == 0.0f ? -RL_INF_F32 : y;
-    y = x < 0.0f ? RL_NAN_F32 : y;
-    return x != x ? x : y;
+    return x >= 0.0f ? y : RL_NAN_F32;
 }
 
 RL_FN float rl_log_f32(float x) {
     bool tiny = x < 1.17549435e-38f;
-    rl_u32 b = rl_bits_f32(tiny ? x * 8388608.0f : x);
+    rl_u32 b = rl_bits_f32(x * (tiny ? 8388608.0f : 1.0f));
     rl_i32 k = (rl_i32)(b - 0x3f3504f3u) >> 23;
-    float f = rl_make_f32(b - ((rl_u32)k << 23)) - 1.0f, n = (float)(k - (tiny ? 23 : 0));
-    float y = rl_log_tail_f32(f) + n * RL_LN2_LO_F32;
-    return rl_log_ends_f32(x, (f + y) + n * RL_LN2_HI_F32);
+    float f = rl_make_f32(b - ((rl_u32)k << 23)) - 1.0f, n = (float)k - (tiny ? 23.0f : 0.0f);
+    float y = f + rl_log_tail_f32(f, n * RL_LN2_LO_F32);
+    return rl_log_ends_f32(x, rl_fma_f32(n, RL_LN2_HI_F32, y));
 }
 
 RL_FN float rl_log1p_f32(float x) {
@@ -177,8 +233,8 @@ RL_FN float rl_log1p_f32(float x) {
     // What 1 + x lost. Where k is 0, x itself is the argument and nothing is lost.
     float lost = x > 1.0f ? 1.0f - (u - x) : x - (u - 1.0f);
     float f = k == 0 ? x : m - 1.0f, c = k == 0 ? 0.0f : lost / u;
-    float y = rl_log_tail_f32(f) + (n * RL_LN2_LO_F32 + c);
-    float r = (f + y) + n * RL_LN2_HI_F32;
+    float y = f + rl_log_tail_f32(f, rl_fma_f32(n, RL_LN2_LO_F32, c));
+    float r = rl_fma_f32(n, RL_LN2_HI_F32, y);
     r = x == RL_INF_F32 ? x : r;
     r = x == -1.0f ? -RL_INF_F32 : r;
     r = x < -1.0f ? RL_NAN_F32 : r;
@@ -187,17 +243,17 @@ RL_FN float rl_log1p_f32(float x) {
 
 // ---- float32: error function --------------------------------------------------------------------
 
+// Beyond 4 the result is 1.
 RL_FN float rl_erf_f32(float x) {
-    float a = __builtin_fabsf(x), z = x * x, t = a - 2.465f;
-    float p = RL_P6(z, 0.12837917f, -0.3761263f, 0.11283618f, -0.026855124f, 0.005190726f,
+    float a = __builtin_fabsf(x), z = x * x, t = rl_at_most_f32(a, 4.0f) - 2.5f;
+    float p = RL_F6(z, 0.12837917f, -0.3761263f, 0.11283618f, -0.026855124f, 0.005190726f,
                     -0.0008030654f, 7.919902e-05f);
-    float q = RL_P14(t, 0.00049023423f, -0.0025916211f, 0.006388529f, -0.009635914f, 0.009745152f,
-                     -0.0067114704f, 0.0029212963f, -0.000473663f, -0.00034316123f, 0.00029610566f,
-                     -7.666215e-05f, -2.3795197e-05f, 1.7140008e-05f, -1.5129939e-07f,
-                     -1.0679591e-06f);
-    q = a > 3.93f ? 0.0f : q;
-    float y = a < 1.0f ? x + x * p : __builtin_copysignf(1.0f - q, x);
-    return x != x ? x : y;
+    float q = RL_F14(t, 0.00040695237f, -0.0021781847f, 0.0054456885f, -0.008351769f, 0.008622605f,
+                     -0.00610911f, 0.002797552f, -0.0005603602f, -0.00025872662f, 0.0002706186f,
+                     -8.110275e-05f, -1.7760463e-05f, 1.5720007e-05f, -4.9852787e-07f,
+                     -8.902305e-07f);
+    float y = a >= 1.0f ? 1.0f - q : rl_fma_f32(a, p, a); // NaN goes by way of the second
+    return __builtin_copysignf(y, x);
 }
 
 // ---- float32 by way of double -------------------------------------------------------------------
@@ -356,11 +412,11 @@ RL_FN float rl_pow_f32(float x, float y) {
 // ---- float32, the rest --------------------------------------------------------------------------
 
 RL_FN float rl_exp2_f32(float x) {
-    float c = x > 129.0f ? 129.0f : x;
-    c = c < -152.0f ? -152.0f : c;
-    float t = c + RL_MAGIC_F32, r = c - (t - RL_MAGIC_F32);
-    return rl_scale_f32(1.0f + r * RL_P5(r, 0.6931472f, 0.2402265f, 0.05550358f, 0.009618077f,
-                                         0.0013391643f, 0.00015456358f), rl_low_bits_f32(t));
+    float c = rl_at_least_f32(rl_at_most_f32(x, 129.0f), -152.0f);
+    float t = c + RL_MAGIC_HALVES_F32, r = c - (t - RL_MAGIC_HALVES_F32);
+    float p = RL_F6(r, 1.0f, 0.6931472f, 0.2402265f, 0.05550358f, 0.009618077f, 0.0013391643f,
+                    0.00015456358f);
+    return x != x ? x : rl_scale_f32(p, t);
 }
 
 RL_FN float rl_log2_f32(float x) { return rl_log_ends_f32(x, (float)rl_log2_short(x)); }
