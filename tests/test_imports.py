@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "rushlight"
 
 VOCABULARY = {"dtypes", "errors", "config", "reasons", "sym", "trace"}  # imports no room
-TOP = {"__init__", "__main__", "cli", "observation", "pipeline"}  # may import everything; nobody imports them
+# May import everything; nobody imports them.
+TOP = {"__init__", "__main__", "cli", "observation", "pipeline"}
 BINDINGS = "_core"
 
 # room -> what it may import besides the root vocabulary and itself

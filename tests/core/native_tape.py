@@ -1,11 +1,14 @@
-"""The tape: gradients, accumulation, retained and freed graphs, in-place writes, views, hooks, cycles, long chains."""
+"""The tape: gradients, accumulation, retained and freed graphs, in-place writes, views, hooks,
+cycles, long chains.
+"""
+
 import gc
 import threading
 import weakref
 
 import numpy as np
 import pytest
-from harness import CALLS, OPS, R, Declaration, core, f32, f64, i64, tensor
+from harness import CALLS, OPS, Declaration, R, core, f32, f64, i64, tensor
 
 add, mul, exp = OPS["add"], OPS["mul"], OPS["exp"]
 
@@ -25,13 +28,21 @@ def test_flags():
     x = leaf(1.0)
     y = x * 2.0
     assert x.is_leaf and x.requires_grad and x.grad_fn is None and not y.is_leaf and y.requires_grad
-    assert y.grad_fn.name == "MulBackward0" and y.grad_fn.next_functions[0][0].name == "AccumulateGrad" and y.output_nr == 0
+    assert (
+        y.grad_fn.name == "MulBackward0"
+        and y.grad_fn.next_functions[0][0].name == "AccumulateGrad"
+        and y.output_nr == 0
+    )
     assert y.grad_fn.next_functions[0][0].variable is x and y.grad_fn.operator is mul
-    assert not (tensor([1.0]) * 2.0).requires_grad and not y.detach().requires_grad and not y.data.requires_grad
+    assert (
+        not (tensor([1.0]) * 2.0).requires_grad
+        and not y.detach().requires_grad
+        and not y.data.requires_grad
+    )
     core.set_grad_enabled(False)
     assert not (x * 2.0).requires_grad
     core.set_grad_enabled(True)
-    core.set_mode(core.mode() | 16)                                   # inference
+    core.set_mode(core.mode() | 16)  # inference
     assert not (x * 2.0).requires_grad
     core.set_mode(1)
     with pytest.raises(RuntimeError, match="leaf variables"):
@@ -47,7 +58,9 @@ def test_flags():
 def test_simple_gradients():
     x, y = leaf(1.0, 2.0, 3.0), leaf(4.0, 5.0, 6.0)
     (x * y + exp(x)).sum().backward()
-    assert np.allclose(x.grad.tolist(), np.array([4, 5, 6]) + np.exp([1, 2, 3])) and y.grad.tolist() == [1, 2, 3]
+    assert np.allclose(
+        x.grad.tolist(), np.array([4, 5, 6]) + np.exp([1, 2, 3])
+    ) and y.grad.tolist() == [1, 2, 3]
     assert not x.grad.requires_grad and x.grad.is_leaf
 
 
@@ -58,12 +71,17 @@ def test_one_derivative_a_plan():
     assert [n for k, n in CALLS if k == "backward"].count("mul") == 1
     n = core.plan_stats()["nodes"]
     y = (x * x).sum()
-    assert core.plan_stats()["nodes"] == n + 2 or core.plan_stats()["nodes"] == n + 3       # and perhaps the leaf's own
+    assert (
+        core.plan_stats()["nodes"] == n + 2 or core.plan_stats()["nodes"] == n + 3
+    )  # and perhaps the leaf's own
     del y
 
 
 def test_broadcast_and_numbers():
-    x, b = core.tensor(np.ones((3, 4), "float32")).requires_grad_(), core.tensor(np.ones((4,), "float32")).requires_grad_()
+    x, b = (
+        core.tensor(np.ones((3, 4), "float32")).requires_grad_(),
+        core.tensor(np.ones((4,), "float32")).requires_grad_(),
+    )
     (add(x * 3.0, b, alpha=2) * (2.0 * x)).sum().backward()
     assert np.allclose(x.grad.numpy(), 6 + 10) and np.allclose(b.grad.numpy(), 12)
     assert b.grad.shape == (4,)
@@ -113,7 +131,10 @@ def test_programs_on_the_tape():
 
 def test_gemm_gradients():
     rng = np.random.default_rng(0)
-    a, b = (core.from_numpy(rng.standard_normal(s).astype("float32")).requires_grad_() for s in ((3, 4), (4, 5)))
+    a, b = (
+        core.from_numpy(rng.standard_normal(s).astype("float32")).requires_grad_()
+        for s in ((3, 4), (4, 5))
+    )
     (a @ b).sum().backward()
     assert np.allclose(a.grad.numpy(), np.ones((3, 5)) @ b.detach().numpy().T, atol=1e-5)
     assert np.allclose(b.grad.numpy(), a.detach().numpy().T @ np.ones((3, 5)), atol=1e-5)
@@ -125,11 +146,16 @@ def test_accumulation():
     first = x.grad
     p = first.data_ptr()
     (x * 4.0).sum().backward()
-    assert x.grad is first and first.data_ptr() == p and first.tolist() == [7, 7] and first._version >= 1
+    assert (
+        x.grad is first
+        and first.data_ptr() == p
+        and first.tolist() == [7, 7]
+        and first._version >= 1
+    )
     g = tensor([1.0, 1.0])
     x.grad = None
     (x + 0.0).backward(g)
-    assert x.grad.data_ptr() != g.data_ptr()                          # a shared gradient is not stolen
+    assert x.grad.data_ptr() != g.data_ptr()  # a shared gradient is not stolen
     (x + 0.0).backward(g)
     assert g.tolist() == [1, 1] and x.grad.tolist() == [2, 2]
     y = leaf(1.0, 2.0)
@@ -160,16 +186,20 @@ def test_retain_and_second_time():
     y.backward()
     with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
         y.backward()
-    z = (x + x).sum()                                                 # nothing was saved: allowed
+    z = (x + x).sum()  # nothing was saved: allowed
     z.backward()
     z.backward()
 
 
 def test_backward_errors():
     x = leaf(1.0, 2.0)
-    with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
+    with pytest.raises(
+        RuntimeError, match="grad can be implicitly created only for scalar outputs"
+    ):
         (x * 2.0).backward()
-    with pytest.raises(RuntimeError, match="element 0 of tensors does not require grad and does not have a grad_fn"):
+    with pytest.raises(
+        RuntimeError, match="element 0 of tensors does not require grad and does not have a grad_fn"
+    ):
         tensor([1.0]).backward()
     with pytest.raises(RuntimeError, match="Mismatch in shape"):
         (x * 2.0).backward(tensor([1.0]))
@@ -182,7 +212,10 @@ def test_backward_errors():
 def test_grad_function():
     x, y, unused = leaf(2.0), leaf(3.0), leaf(4.0)
     z = x * y * x
-    assert [g.tolist() for g in core.grad(z, (x, y), retain_graph=True)] == [[12], [4]] and x.grad is None
+    assert [g.tolist() for g in core.grad(z, (x, y), retain_graph=True)] == [
+        [12],
+        [4],
+    ] and x.grad is None
     mid = x * y
     out = mid * mid
     gm, gx = core.grad(out, [mid, x], tensor([1.0]), retain_graph=True)
@@ -198,7 +231,9 @@ def test_grad_function():
     b = a * 2.0
     c = b * 3.0
     b.register_hook(lambda g: seen.append("b"))
-    assert core.grad(c.sum(), (c,), retain_graph=True)[0].tolist() == [1] and seen == []      # stops early
+    assert (
+        core.grad(c.sum(), (c,), retain_graph=True)[0].tolist() == [1] and seen == []
+    )  # stops early
     (x * y).backward(inputs=[x])
     assert x.grad.tolist() == [3] and y.grad is None
     with pytest.raises(RuntimeError, match="cannot be empty"):
@@ -208,13 +243,13 @@ def test_grad_function():
 def test_create_graph():
     x = leaf(2.0)
     y = x * x * x
-    g, = core.grad(y, x, create_graph=True)
+    (g,) = core.grad(y, x, create_graph=True)
     assert g.tolist() == [12] and g.requires_grad
-    h, = core.grad(g, x, create_graph=True)
+    (h,) = core.grad(g, x, create_graph=True)
     assert h.tolist() == [12]
     assert core.grad(h, x)[0].tolist() == [6]
     z = leaf(1.0)
-    gz, = core.grad(exp(exp(z)), z, create_graph=True)
+    (gz,) = core.grad(exp(exp(z)), z, create_graph=True)
     e = np.e
     assert np.allclose(core.grad(gz, z)[0].tolist(), np.exp(e) * e * (e + 1))
     w = leaf(3.0)
@@ -226,31 +261,41 @@ def test_create_graph():
 
 # ---- versions, in-place, views
 
+
 def test_saved_versions():
     x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
     y = x * 1.0
     z = y * w
     y.add_(1.0)
-    with pytest.raises(RuntimeError, match=r"modified by an inplace operation: \[float32 \[2\]\].*is at version 1; expected version 0"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"modified by an inplace operation: \[float32 \[2\]\].*"
+        "is at version 1; expected version 0",
+    ):
         z.sum().backward()
     e = exp(x)
     e.add_(1.0)
-    with pytest.raises(RuntimeError, match="output 0 of ExpBackward0, is at version 1; expected version 0"):
+    with pytest.raises(
+        RuntimeError, match="output 0 of ExpBackward0, is at version 1; expected version 0"
+    ):
         e.sum().backward()
     d = x * 1.0
     p = d * w
-    d.detach().add_(1.0)                                              # shares the counter
+    d.detach().add_(1.0)  # shares the counter
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         p.sum().backward()
     d = x * 1.0
     p = d * w
-    d.data.add_(1.0)                                                  # does not
+    d.data.add_(1.0)  # does not
     p.sum().backward()
 
 
 def test_in_place_gradients():
     x = leaf(1.0, 2.0)
-    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
+    with pytest.raises(
+        RuntimeError,
+        match="a leaf Variable that requires grad is being used in an in-place operation",
+    ):
         x.add_(1.0)
     with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
         x[0:1].add_(1.0)
@@ -268,7 +313,7 @@ def test_in_place_gradients():
     assert y.grad_fn.name == "ExpBackward0"
     y.sum().backward()
     assert np.allclose(x.grad.tolist(), 4 * np.exp([8, 12]))
-    b = tensor([1.0, 1.0])                                            # a plain tensor joins the graph
+    b = tensor([1.0, 1.0])  # a plain tensor joins the graph
     b.mul_(x)
     assert b.requires_grad and not b.is_leaf
     x.grad = None
@@ -278,8 +323,13 @@ def test_in_place_gradients():
 
 def test_views_have_gradients():
     x = core.tensor(np.arange(24, dtype="float32").reshape(2, 3, 4)).requires_grad_()
-    for view, expected in ((lambda t: t[1], np.s_[1]), (lambda t: t[:, 1:, ::2], np.s_[:, 1:, ::2]), (lambda t: t[0, :, 2], np.s_[0, :, 2]),
-                           (lambda t: t.permute(2, 0, 1)[1], np.s_[:, :, 1]), (lambda t: t.view(6, 4)[4], np.s_[1, 1])):
+    for view, expected in (
+        (lambda t: t[1], np.s_[1]),
+        (lambda t: t[:, 1:, ::2], np.s_[:, 1:, ::2]),
+        (lambda t: t[0, :, 2], np.s_[0, :, 2]),
+        (lambda t: t.permute(2, 0, 1)[1], np.s_[:, :, 1]),
+        (lambda t: t.view(6, 4)[4], np.s_[1, 1]),
+    ):
         x.grad = None
         view(x).sum().backward()
         zeros = np.zeros((2, 3, 4))
@@ -288,8 +338,11 @@ def test_views_have_gradients():
     x.grad = None
     (x.unsqueeze(0).expand(5, 2, 3, 4) * 1.0).sum().backward()
     assert np.all(x.grad.numpy() == 5)
-    t = x.transpose(0, 2).reshape(24)                                 # needs a copy
-    assert t.grad_fn is not None and t.tolist() == x.detach().numpy().transpose(2, 1, 0).reshape(-1).tolist()
+    t = x.transpose(0, 2).reshape(24)  # needs a copy
+    assert (
+        t.grad_fn is not None
+        and t.tolist() == x.detach().numpy().transpose(2, 1, 0).reshape(-1).tolist()
+    )
     x.grad = None
     t[:4].sum().backward()
     assert x.grad.numpy().sum() == 4
@@ -311,12 +364,16 @@ def test_write_through_a_view():
     before = y[1:]
     v = y[:2]
     v.mul_(w)
-    assert y.grad_fn.name == "CopySlices" and y.tolist() == [5, 14, 3] and v.grad_fn.name == "AsStridedBackward0"
+    assert (
+        y.grad_fn.name == "CopySlices"
+        and y.tolist() == [5, 14, 3]
+        and v.grad_fn.name == "AsStridedBackward0"
+    )
     assert before.tolist() == [14, 3]
     (y * tensor([1.0, 10.0, 100.0])).sum().backward(retain_graph=True)
     assert x.grad.tolist() == [5, 70, 100] and w.grad.tolist() == [1, 20]
     x.grad = w.grad = None
-    before.sum().backward(retain_graph=True)                          # an older view follows its base
+    before.sum().backward(retain_graph=True)  # an older view follows its base
     assert x.grad.tolist() == [0, 7, 1] and w.grad.tolist() == [0, 2]
     x.grad = w.grad = None
     v.sum().backward()
@@ -333,7 +390,7 @@ def test_base_without_gradient():
     c = tensor([1.0, 1.0, 1.0])
     u = c[1:]
     c.mul_(leaf(1.0, 2.0, 3.0))
-    assert u.requires_grad and not u.is_leaf                          # a view made before its base joined the graph
+    assert u.requires_grad and not u.is_leaf  # a view made before its base joined the graph
 
 
 def test_assignment_gradients():
@@ -356,7 +413,7 @@ def test_writes_differentiate_twice():
     x = leaf(2.0, 3.0)
     y = x * x
     y[:1].mul_(x[1:])
-    g, = core.grad(y.sum(), x, create_graph=True)                     # x0^2 x1 + x1^2
+    (g,) = core.grad(y.sum(), x, create_graph=True)  # x0^2 x1 + x1^2
     assert g.tolist() == [12, 4 + 6]
     assert core.grad(g.sum(), x)[0].tolist() == [2 * 3 + 2 * 2, 2 * 2 + 2]
 
@@ -375,6 +432,7 @@ def test_no_grad_views():
 
 
 # ---- hooks
+
 
 def test_tensor_hooks():
     x = leaf(1.0, 2.0)
@@ -458,6 +516,7 @@ def test_retain_grad_and_post_accumulate():
 
 # ---- nodes from Python
 
+
 def test_python_node():
     x = leaf(1.0, 2.0)
     y = x.detach() * 5.0
@@ -466,7 +525,8 @@ def test_python_node():
     def backward(g):
         seen.append(g.tolist())
         return g * 5.0
-    out, = core.python_node((x,), backward, (y,), "FiveBackward")
+
+    (out,) = core.python_node((x,), backward, (y,), "FiveBackward")
     assert out is y and y.grad_fn.name == "FiveBackward"
     (y * 2.0).sum().backward()
     assert x.grad.tolist() == [10, 10] and seen == [[2, 2]]
@@ -474,9 +534,13 @@ def test_python_node():
     a, b = x.detach() * 1.0, x.detach() * 1.0
     core.python_node((x, x), lambda g, h: (g, h), (a, b), "TwoBackward")
     x.grad = None
-    b.sum().backward()                                                # a's gradient is materialised
+    b.sum().backward()  # a's gradient is materialised
     assert x.grad.tolist() == [1, 1]
-    for bad, message in ((lambda g: (g, g), "incorrect number of gradients"), (lambda g: 3, "expected"), (lambda g: tensor([1.0]), "invalid gradient")):
+    for bad, message in (
+        (lambda g: (g, g), "incorrect number of gradients"),
+        (lambda g: 3, "expected"),
+        (lambda g: tensor([1.0]), "invalid gradient"),
+    ):
         c = x.detach() * 1.0
         core.python_node((x,), bad, (c,), "BadBackward")
         with pytest.raises((RuntimeError, TypeError), match=message):
@@ -522,6 +586,7 @@ def test_reentrant_backward():
         (x * 1.0 * x).backward()
         core.set_grad_enabled(False)
         return g * inner.grad
+
     y = x.detach() * 1.0
     core.python_node((x,), backward, (y,), "NestedBackward")
     (y * 1.0).backward()
@@ -529,7 +594,12 @@ def test_reentrant_backward():
 
 
 def test_not_differentiable():
-    flat = core.Operator("flat", (("self", "tensor", R, False),), "scalar", Declaration(lambda x: core.Recipe("exp.f32", "broadcast", 0, "F", "S", (f32,))))
+    flat = core.Operator(
+        "flat",
+        (("self", "tensor", R, False),),
+        "scalar",
+        Declaration(lambda x: core.Recipe("exp.f32", "broadcast", 0, "F", "S", (f32,))),
+    )
     x = leaf(1.0)
     assert not flat(x).requires_grad
     y = x * 1.0
@@ -539,8 +609,13 @@ def test_not_differentiable():
 
 
 def test_constants_end_gradients():
-    zero = core.Operator("zero", (("self", "tensor", R, False),), "scalar", Declaration(
-        lambda x: core.Program(1, [(mul, (("r", 0), ("c", 0.0)), 1)], ("r", 1))), differentiable=False).make_inplace()
+    zero = core.Operator(
+        "zero",
+        (("self", "tensor", R, False),),
+        "scalar",
+        Declaration(lambda x: core.Program(1, [(mul, (("r", 0), ("c", 0.0)), 1)], ("r", 1))),
+        differentiable=False,
+    ).make_inplace()
     x = leaf(1.0, 2.0)
     y = x * 3.0
     z = y * 1.0
@@ -562,6 +637,7 @@ def test_constants_end_gradients():
 
 # ---- memory
 
+
 def test_long_chains_are_freed():
     gc.collect()
     x = leaf(1.0)
@@ -575,7 +651,7 @@ def test_long_chains_are_freed():
     del y
     assert core.plan_stats()["nodes"] <= before + 1
     z = tensor([1.0, 2.0])
-    for _ in range(200_000):                                          # views of views share one base
+    for _ in range(200_000):  # views of views share one base
         z = z[:]
     assert z._base.shape == (2,)
     del z
@@ -587,7 +663,7 @@ def test_graphs_die_by_reference_counts():
     try:
         before = core.plan_stats()["nodes"]
         x = leaf(1.0, 2.0)
-        y = exp(x)                                                    # saves its own output
+        y = exp(x)  # saves its own output
         z = OPS["pair"](y)
         y.mul_(2.0)
         r = [weakref.ref(t) for t in (x, y, *z)] + [weakref.ref(y.grad_fn)]
@@ -603,7 +679,7 @@ def test_cycles_are_collected():
     for _ in range(10):
         x = leaf(1.0)
         y = x * 2.0
-        y.register_hook(lambda g, y=y: None)                          # node -> hook -> tensor -> node
+        y.register_hook(lambda g, y=y: None)  # node -> hook -> tensor -> node
         x.register_hook(lambda g, x=x, y=y: None)
         w = x.detach() * 1.0
         core.python_node((x,), lambda g, w=w: g, (w,), "LoopBackward")
@@ -637,8 +713,9 @@ def test_threads():
                 for _ in range(5):
                     y = y * w
                 assert np.allclose(core.grad(y.sum(), w)[0].tolist(), [6.0, 6 * 32.0])
-        except BaseException as e:                                     # noqa: BLE001
+        except BaseException as e:  # noqa: BLE001
             failures.append(e)
+
     threads = [threading.Thread(target=work) for _ in range(4)]
     [t.start() for t in threads]
     [t.join() for t in threads]
@@ -649,7 +726,12 @@ def test_concurrent_backwards_of_one_graph():
     x = core.tensor(np.ones((1 << 21,), "float32")).requires_grad_()
     y = exp(exp(x * 0.1) * 0.1).sum()
     results = []
-    threads = [threading.Thread(target=lambda: results.append(core.grad(y, x, retain_graph=True)[0][0].item())) for _ in range(3)]
+    threads = [
+        threading.Thread(
+            target=lambda: results.append(core.grad(y, x, retain_graph=True)[0][0].item())
+        )
+        for _ in range(3)
+    ]
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert len(results) == 3 and len(set(results)) == 1
@@ -662,22 +744,31 @@ def test_no_references_leak():
         y = exp(x * x + 1.0) + 0.0
         y.mul_(2.0)
         y[:1].add_(x[1:])
-        g, = core.grad(y.sum(), x, create_graph=True)
+        (g,) = core.grad(y.sum(), x, create_graph=True)
         core.grad(g.sum(), x)
         y = x * 2.0
         y.register_hook(lambda g: g)
         y.retain_grad()
         y.sum().backward()
         x.grad = None
-        for bad in (lambda: y.backward(), lambda: x.add_(1.0), lambda: core.grad(y.sum(), leaf(1.0))):
+        for bad in (
+            lambda: y.backward(),
+            lambda: x.add_(1.0),
+            lambda: core.grad(y.sum(), leaf(1.0)),
+        ):
             try:
                 bad()
             except RuntimeError:
                 pass
+
     for _ in range(20):
         work()
     gc.collect()
-    objects, memory, nodes = len(gc.get_objects()), core.allocator_stats()["in_use"], core.plan_stats()["nodes"]
+    objects, memory, nodes = (
+        len(gc.get_objects()),
+        core.allocator_stats()["in_use"],
+        core.plan_stats()["nodes"],
+    )
     for _ in range(100):
         work()
     gc.collect()

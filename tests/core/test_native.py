@@ -1,4 +1,7 @@
-"""Runs each native_*.py in a process of its own, where core stands alone with the harness's hooks."""
+"""Runs each native_*.py in a process of its own, where core stands alone with the harness's
+hooks.
+"""
+
 import glob
 import os
 import subprocess
@@ -9,8 +12,26 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-@pytest.mark.parametrize("name", sorted(os.path.basename(f) for f in glob.glob(os.path.join(HERE, "native_*.py"))))
+@pytest.mark.parametrize(
+    "name", sorted(os.path.basename(f) for f in glob.glob(os.path.join(HERE, "native_*.py")))
+)
 def test_native(name):
-    done = subprocess.run([sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider",
-                           os.path.join(HERE, name)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-m",
+            "pytest",
+            "-q",
+            "--noconftest",
+            "-p",
+            "no:cacheprovider",
+            "--import-mode=prepend",  # they import harness.py, which lies beside them
+            os.path.join(HERE, name),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
