@@ -249,9 +249,10 @@ add(
 # erf a = a + a p(a^2) below 1; 1 - p(a - 2.5) from 1 to 4
 add("erf_f32_small", lambda t: erf(t.sqrt()) / t.sqrt() - 1, 0, 1, 6, to_f32)
 add("erf_f32_large", lambda t: erfc(t + D("2.5")), -1.5, 1.5, 14, to_f32)
-# expm1(2 r)/2 = r + r^2 p(r), for tanh; 1/d by a parabola
+# expm1(2 r)/2 = r + r^2 p(r), for tanh; 1/d by a parabola, for sigmoid and tanh
 add("tanh_f32", tail(half_expm1, [0, 1]), -H / 2, H / 2, 4, to_f32, weight=lambda t: t)
 add("inverse_f32", lambda d: 1 / d, 1, 2, 2, to_f32, weight=lambda d: d)
+add("inverse_f32_half", lambda d: 1 / d, D("0.5"), 1, 2, to_f32, weight=lambda d: d)
 # sin r = r + r^3 p(r^2), cos r = 1 - r^2/2 + r^4 p(r^2), for Box-Muller
 add("sin_turn_f32", tail(over(sin), [1]), 0, 0.62, 2, to_f32, weight=lambda t: t)
 add("cos_turn_f32", tail(even(cos), [1, D("-0.5")]), 0, 0.62, 2, to_f32, weight=lambda t: t * t)

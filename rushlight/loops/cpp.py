@@ -13,7 +13,7 @@ from .nest import COSTLY
 BLOCK = 4096                        # elements of a row that one set of lanes adds up
 OTHER_STRIDES = -1                  # what a specialised kernel returns when called with other strides (no index gives it)
 STAGED = 512                        # elements of a block that the stages of a long body run over
-COLUMNS = 32                        # rows side by side in the form for rows that lie across memory
+COLUMNS = 256                       # rows side by side in the form for rows that lie across memory: long runs of each line
 C = {"bool": "bool", "uint8": "rl_u8", "int8": "rl_i8", "int16": "rl_i16", "int32": "rl_i32", "int64": "rl_i64",
      "float16": "rl_u16", "bfloat16": "rl_u16", "float32": "float", "float64": "double"}
 SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
@@ -345,14 +345,14 @@ class Body:
             t = C[name.dtype]
             start = identity(combine, name.dtype)
             self.put(f"{t} {name.text}[{COLUMNS}], {name.text}_all[{LANES}][{COLUMNS}], {name.text}_lane[{LANES}][{COLUMNS}];")
-            self.put(f"for (int l = 0; l < {LANES}; ++l) for (int c = 0; c < {COLUMNS}; ++c) {name.text}_all[l][c] = {start};")
+            self.lanes_across(f"{name.text}_all[l][c] = {start};")
         for a, n in outer:
             self.loop(a, n)
         self.open(f"for (rl_i64 start = 0; start < {size}; start += {BLOCK})")
         self.put(f"const rl_i64 stop = start + {BLOCK} < {size} ? start + {BLOCK} : {size};")
         for name, combine, _ in section.folds:
             start = identity(combine, name.dtype)
-            self.put(f"for (int l = 0; l < {LANES}; ++l) for (int c = 0; c < {COLUMNS}; ++c) {name.text}_lane[l][c] = {start};")
+            self.lanes_across(f"{name.text}_lane[l][c] = {start};")
         self.loop(axis, "stop", "start")
         self.put(f"const int l = (int)(({axis} - start) % {LANES});")
         hidden = self.arrays
@@ -361,16 +361,24 @@ class Body:
         self.close()
         for name, combine, _ in section.folds:
             both = combined(combine, f"{name.text}_all[l][c]", f"{name.text}_lane[l][c]", name.dtype)
-            self.put(f"for (int l = 0; l < {LANES}; ++l) for (int c = 0; c < {COLUMNS}; ++c) "
-                     f"{name.text}_all[l][c] = ({C[name.dtype]}){both};")
+            self.lanes_across(f"{name.text}_all[l][c] = ({C[name.dtype]}){both};")
         self.close()
         for _ in outer:
             self.close()
         for name, combine, _ in section.folds:
             both = combined(combine, f"{name.text}_all[l][c]", f"{name.text}_all[l + w][c]", name.dtype)
-            self.put(f"for (int w = {LANES // 2}; w; w /= 2) for (int l = 0; l < w; ++l) for (int c = 0; c < {COLUMNS}; ++c) "
-                     f"{name.text}_all[l][c] = ({C[name.dtype]}){both};")
-            self.put(f"for (int c = 0; c < {COLUMNS}; ++c) {name.text}[c] = {name.text}_all[0][c];")
+            self.open(f"for (int w = {LANES // 2}; w; w /= 2)")
+            self.lanes_across(f"{name.text}_all[l][c] = ({C[name.dtype]}){both};", "w")
+            self.close()
+            self.put(f"for (int c = 0; c < count; ++c) {name.text}[c] = {name.text}_all[0][c];")
+
+    def lanes_across(self, statement, lanes=LANES):
+        """A statement for each lane of each of the rows side by side."""
+        self.open(f"for (int l = 0; l < {lanes}; ++l)")
+        if self.vector:
+            self.put("#pragma omp simd")
+        self.put(f"for (int c = 0; c < count; ++c) {statement}")
+        self.close()
 
 
 HELPERS = """

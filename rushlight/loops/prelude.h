@@ -123,6 +123,8 @@ RL_FN float rl_at_least_f32(float x, float limit) { // limit < 0: negative numbe
     return rl_make_f32(a < b ? a : b);
 }
 
+RL_FN float rl_minus_abs_f32(float x) { return rl_make_f32(rl_bits_f32(x) | 0x80000000u); }
+
 // x - n ln2 as two parts: n ln2_hi is exact, ln2_hi having 9 bits.
 #define RL_LN2_HI_F32 0.693359375f
 #define RL_LN2_LO_F32 -2.12194440e-4f
@@ -169,34 +171,34 @@ RL_FN float rl_expm1_f32(float x) {
     return ((x == 0.0f) | (x != x)) ? x : y;
 }
 
-// 1/d for 1 <= d <= 2, to 2^-18: a parabola, then a step of third order. Cheaper than a division,
-// and what divides by it ends in a step of its own.
-RL_FN float rl_inverse_f32(float d) {
-    float y = RL_F2(d, 2.09951f, -1.4250212f, 0.31367895f), h = rl_fma_f32(-d, y, 1.0f);
+// 1/d from a parabola that comes within 2^-6.4, by a step of third order: to 2^-18. Cheaper than a
+// division, and what divides by it ends in a step of its own.
+RL_FN float rl_inverse_f32(float d, float y) {
+    float h = rl_fma_f32(-d, y, 1.0f);
     return rl_fma_f32(y, rl_fma_f32(h, h, h), y);
 }
 
 // With e = exp of minus |x| nothing overflows and the left tail keeps its denormals: 1/(1 + e) or
 // e/(1 + e). The last step takes e as it is, not as rounded in 1 + e.
 RL_FN float rl_sigmoid_f32(float x) {
-    float e = rl_exp_within_f32(rl_at_least_f32(-__builtin_fabsf(x), -104.0f));
-    float y = rl_inverse_f32(1.0f + e), a = x < 0.0f ? e : 1.0f, z = a * y;
+    float e = rl_exp_within_f32(rl_at_least_f32(rl_minus_abs_f32(x), -104.0f));
+    float d = 1.0f + e, y = rl_inverse_f32(d, RL_F2(d, 2.09951f, -1.4250212f, 0.31367895f));
+    float a = x < 0.0f ? e : 1.0f, z = a * y;
     z = rl_fma_f32(y, rl_fma_f32(-e, z, a - z), z);
     return x != x ? x : z;
 }
 
-// -e/(2 + e) with e = expm1(-2 |x|): no select between a series and an exponential. The quotient
+// g/(1 - g) with g = -expm1(-2 |x|)/2: no select between a series and an exponential. The quotient
 // is corrected once, by a remainder without error.
 RL_FN float rl_tanh_f32(float x) {
-    float c = rl_at_least_f32(-__builtin_fabsf(x), -10.0f);
+    float c = rl_at_least_f32(rl_minus_abs_f32(x), -10.0f);
     float t = rl_fma_f32(c, 2.88539008f, RL_MAGIC_POWER_F32), n = t - RL_MAGIC_POWER_F32;
     float r = rl_fma_f32(n, -0.5f * RL_LN2_LO_F32, rl_fma_f32(n, -0.5f * RL_LN2_HI_F32, c));
     float p = RL_F4(r, 1.0f, 0.6666616f, 0.33333182f, 0.1338692f, 0.04458783f);
     float q = rl_fma_f32(r * r, p, r), s = rl_make_f32(rl_bits_f32(t) << 23);
-    float e = rl_fma_f32(s, q, rl_fma_f32(0.5f, s, -0.5f)); // half of e
-    float d = e + 1.0f, y = rl_inverse_f32(d + d), z = -2.0f * e * y;
-    y = y + y;
-    z = rl_fma_f32(y, rl_fma_f32(-e, z, -e - z), z);
+    float g = rl_fma_f32(-s, q, rl_fma_f32(-0.5f, s, 0.5f)), d = 1.0f - g;
+    float y = rl_inverse_f32(d, RL_F2(d, 4.19902f, -5.7000847f, 2.5094316f)), z = g * y;
+    z = rl_fma_f32(y, rl_fma_f32(g, z, g - z), z);
     return x != x ? x : __builtin_copysignf(z, x);
 }
 
