@@ -55,7 +55,9 @@ _LAZY = {
     "report": "report",
     "fx": "fx",
     "interop": "interop",
+    "cuda": "cuda",
 }
+_PLANNED = ("compile", "save", "load", "jit", "distributed", "profiler", "export", "func", "vmap")
 
 
 def __getattr__(name):
@@ -67,4 +69,6 @@ def __getattr__(name):
         from .observation import explain
 
         return explain
+    if name in _PLANNED:
+        raise AttributeError(f"rushlight.{name} is planned and not there yet (README, Status)")
     raise AttributeError(f"module 'rushlight' has no attribute {name!r}")

@@ -36,7 +36,8 @@ ROOMS: dict[str, set[str]] = {
     "decomposition": {"fx", "fake", "ops"},
     "inductor": {"fx", "fake", "loops", "ops", "runtime"},
     "report": set(),
-    # profiler, cuda, export, distributed: a row each before they get code
+    "cuda": set(),
+    # profiler, export, distributed: a row each before they get code
 }
 ROOMS["interop"] = {*ROOMS, BINDINGS}
 

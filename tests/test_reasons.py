@@ -10,7 +10,7 @@ from rushlight import config, reasons, trace
 from rushlight.errors import Where
 
 PACKAGE = Path(rushlight.__path__[0])
-DOCS = PACKAGE.parent / "docs" / "reasons.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "reasons.md"
 
 
 def test_every_id_has_a_stage_and_a_sentence():

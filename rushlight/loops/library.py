@@ -2,11 +2,13 @@
 
     python -m rushlight.loops.library --out DIR [--parts N]
 
-writes kernels_<i>.cpp (each a translation unit with its share of the functions) and kernels_table.cpp, which holds
-`rushlight_kernels[]` for csrc/rt/kernels.cpp. Nothing is written where nothing changed, so that builds stay short.
+writes kernels_<i>.cpp (each a translation unit with its share of the functions), kernels_rows.cpp (what long rows are shared
+out by) and kernels_table.cpp, which holds `rushlight_kernels[]` for csrc/rt/kernels.cpp. Nothing is written where nothing
+changed, so that builds stay short.
 """
 import argparse
 import sys
+import zlib
 from pathlib import Path
 
 from rushlight import dtypes
@@ -25,12 +27,22 @@ def kernels():
         if op.kind in ("scalar", "rows") and op.rule is derived and op.domain and not op.source:
             op.backward  # noqa: B018  the derived derivative declares itself
     for op in list(TABLE.values()):
+        check(op)
         if op.kind not in ("scalar", "rows"):
             continue
         for best in op.domain:
             for pattern in op.patterns:
                 for variant in op.variants:
                     yield op, kernel_of(op, best, pattern, variant)
+
+
+def check(op):
+    """What a declaration must say, told to its author at build time."""
+    if op.rule is None and any(dtypes.is_floating(d) for d in op.domain):
+        raise ValueError(f"[{op.name}] says nothing of its derivative: give derivative=derived, derivative=none or a rule "
+                         f"({op.where})")
+    for sample in op.samples:
+        op.bind(sample.args, sample.kwargs)             # TypeError names the operator and the argument
 
 
 def kernel_of(op, best, pattern, variant):
@@ -95,8 +107,11 @@ def write(folder: Path, parts):
     found = list(kernels())
     units = [[] for _ in range(parts)]
     tables = [[] for _ in range(parts)]
-    for i, (op, kernel) in enumerate(found):
-        part, symbol = i % parts, f"k{i}"
+    count = {}
+    for op, kernel in found:                            # an operator's kernels stay in one file, whatever comes before it
+        part = zlib.crc32(op.name.encode()) % parts
+        count[op.name] = count.get(op.name, 0) + 1
+        symbol = f"k_{op.name}_{count[op.name]}"
         units[part].append(cpp.function(kernel.verify(), symbol))
         tables[part].append(entry(op, kernel, symbol))
     for part in range(parts):
@@ -104,7 +119,8 @@ def write(folder: Path, parts):
             [prelude(), cpp.HELPERS, *units[part], STRUCT, f'extern "C" const rl_entry rushlight_part_{part}[] = {{',
              *tables[part], "};", f'extern "C" const rl_i64 rushlight_part_{part}_count = {len(tables[part])};', ""]))
     put(folder / "kernels_table.cpp", table(parts, [len(t) for t in tables]))
-    put(folder / "manifest.txt", "".join(f"kernels_{i}.cpp\n" for i in range(parts)) + "kernels_table.cpp\n")
+    put(folder / "kernels_rows.cpp", long_rows([kernel for _, kernel in found if cpp.has_long_row(kernel)]))
+    put(folder / "manifest.txt", "".join(f"kernels_{i}.cpp\n" for i in range(parts)) + "kernels_rows.cpp\nkernels_table.cpp\n")
     return len(found)
 
 
@@ -121,6 +137,20 @@ def table(parts, counts):
     return "\n".join([*lines, "}", ""])
 
 
+LONG_ROW = """typedef void (*rl_part)(void* const* p, const rl_i64* n, const rl_number* s, char* kept, rl_i64 begin, rl_i64 end);
+struct rl_long_row { const char* key; rl_part blocks, join; rl_i64 size; };
+extern "C" __attribute__((visibility("default"))) const rl_long_row rushlight_long_rows[] = {"""
+
+
+def long_rows(found):
+    lines, entries = [], []
+    for i, kernel in enumerate(found):
+        text, size = cpp.long_row(kernel, f"r{i}")
+        lines.append(text)
+        entries.append(f"    {{{cpp_text(kernel.name)}, r{i}_blocks, r{i}_join, {size}}},")
+    return "\n".join([prelude(), cpp.HELPERS, *lines, LONG_ROW, *entries, '    {"", nullptr, nullptr, 0}};', ""])
+
+
 def put(path: Path, text):
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
@@ -129,7 +159,7 @@ def put(path: Path, text):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--parts", type=int, default=8)
+    parser.add_argument("--parts", type=int, default=24)
     parser.add_argument("--show", help="print one kernel's C++ instead of writing all")
     given = parser.parse_args(argv)
     if given.show:

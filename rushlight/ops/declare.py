@@ -273,6 +273,8 @@ def declares(kind, layout=None, promote=None, **defaults):
             op = Op(schema, kind, body, layout=layout, promote=promote, **{**defaults, **given})
             if op.name in TABLE:
                 raise ValueError(f"[{op.name}] is declared twice: {TABLE[op.name].where} and {op.where}")
+            if not op.samples and not op.bottom:
+                raise ValueError(f"[{op.name}] needs samples=: without them nothing tests it ({op.where})")
             TABLE[op.name] = op
             return op
         return make

@@ -28,6 +28,10 @@ class Value:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return lambda *args, **kwargs: op(self, *args, **kwargs)
 
+    def __bool__(self):
+        raise TypeError("a value cannot be branched on in a definition or a traced function: its elements are not known yet. "
+                        "Use where(condition, a, b); `if` may look at structural arguments and shapes only")
+
     def to(self, dtype):
         dtype = getattr(dtype, "name", dtype)
         return self if self.dtype == dtype else TABLE["to"](self, dtype=dtype)
@@ -46,6 +50,7 @@ for slot, name in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "
 for slot in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Value, f"__{slot}__", binary(slot))
 Value.__hash__ = object.__hash__
+Value.__abs__ = lambda self: TABLE["abs"](self)
 Value.__neg__ = lambda self: TABLE["neg"](self)
 
 
@@ -127,6 +132,9 @@ class Form:
 
     def __getattr__(self, name):
         def call(*args):
+            if name not in TABLE:
+                raise NameError(f"[{self.kind}.{name}] no operator {name!r} is declared: {self.kind}.{name}(...) stands in the "
+                                f"body of the operator {name} alone. Declare that first, then call {name}(...)")
             kind = max((type(v) for v in args if isinstance(v, Value)), key=lambda k: k.priority)
             return kind.form(self.kind, TABLE[name], args)
         return call

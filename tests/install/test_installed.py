@@ -14,6 +14,8 @@ core = pytest.importorskip(
 )
 PACKAGE = Path(core.__file__).parent
 LIB = PACKAGE / "lib"
+# Children import this very package, not one in the folder where they start.
+HERE = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
 NATIVE = [Path(core.__file__), *sorted(LIB.glob("*.so*"))]
 
 
@@ -56,8 +58,8 @@ def test_every_instruction_set_gives_the_same_bits():
         if isa > core.isa():
             continue
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            env={**os.environ, "RUSHLIGHT_ISA": isa},
+            [sys.executable, "-P", "-c", PROGRAM],
+            env={**HERE, "RUSHLIGHT_ISA": isa},
             capture_output=True,
             text=True,
         )
@@ -69,8 +71,8 @@ def test_every_instruction_set_gives_the_same_bits():
 
 def test_an_unknown_instruction_set_is_refused_with_its_name():
     done = subprocess.run(
-        [sys.executable, "-c", "import rushlight; rushlight.ones(2) + 1"],
-        env={**os.environ, "RUSHLIGHT_ISA": "v9"},
+        [sys.executable, "-P", "-c", "import rushlight; rushlight.ones(2) + 1"],
+        env={**HERE, "RUSHLIGHT_ISA": "v9"},
         capture_output=True,
         text=True,
     )
