@@ -53,6 +53,10 @@ and the result. `fmod`, `remainder` and `floor_div` are exact in their integers 
 not vectorise; its time grows with the quotient's bits) and follow torch in signs and zero divisors.
 Integers wrap; a zero divisor gives 0 and is the caller's to detect.
 
+The float32 exponentials, logarithms, `tanh`, `sigmoid` and `erf` use fma. v2 has none and gets the
+same bits by way of double, at some twenty times the cost; everything else is as fast there as its
+vectors allow.
+
 Random numbers are Philox4x32-10, one block an element: key = seed, counter = offset + element.
 
 """

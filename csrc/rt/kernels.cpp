@@ -19,6 +19,7 @@ struct Library {
   const KernelEntry* entries = nullptr;
   int64_t count = 0;
   std::unordered_map<std::string_view, const KernelEntry*> by_key;
+  std::unordered_map<const KernelEntry*, const LongRow*> long_rows;
 };
 
 Library& library() {
@@ -49,6 +50,10 @@ void kernels_load(const char* folder) {
     l.by_key.clear();
     l.by_key.reserve(static_cast<size_t>(l.count));
     for (int64_t i = 0; i < l.count; ++i) l.by_key[l.entries[i].key] = l.entries + i;
+    l.long_rows.clear();  // a library may have none
+    const auto* row = static_cast<const LongRow*>(dlsym(handle, "rushlight_long_rows"));
+    for (; row && row->blocks; ++row)
+      if (const KernelEntry* kernel = kernel_find(row->key)) l.long_rows[kernel] = row;
     return;
   }
   fail(ErrorKind::Runtime, "no kernel library for this processor (%s); looked for %s", cpu_isa(),
@@ -62,6 +67,12 @@ const KernelEntry* kernel_find(const char* key) {
 }
 
 int64_t kernel_count() { return library().count; }
+
+const LongRow* long_row_of(const KernelEntry* kernel) {
+  const auto& rows = library().long_rows;
+  const auto found = rows.find(kernel);
+  return found == rows.end() ? nullptr : found->second;
+}
 
 const KernelEntry* kernel_at(int64_t i) {
   const Library& l = library();

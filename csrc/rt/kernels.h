@@ -25,9 +25,21 @@ struct KernelEntry {           // laid out as the emitter writes it: see rushlig
   const char* origin;          // the declaration: "ops/pointwise.py:41"
 };
 
+// How threads share a single long row, where the kernel's fold allows it. `blocks` leaves the lanes of blocks begin..end, each
+// of kBlock elements, in `kept` (`size` bytes a block); `join` adds up those of blocks 0..end in order, as the kernel itself
+// does, and stores. For unit strides along the row; every other axis has one step.
+constexpr int64_t kBlock = 4096;   // BLOCK of rushlight/loops/cpp.py
+struct LongRow {
+  typedef void (*Part)(void* const* p, const int64_t* n, const Number* s, char* kept, int64_t begin, int64_t end);
+  const char* key;
+  Part blocks, join;
+  int64_t size;
+};
+
 // Loads <folder>/libkernels_<isa>.so. RUSHLIGHT_ISA overrides the choice. Throws Runtime when it is missing.
 void kernels_load(const char* folder);
 const KernelEntry* kernel_find(const char* key);             // nullptr when not precompiled
+const LongRow* long_row_of(const KernelEntry*);              // nullptr where there is none
 int64_t kernel_count();
 const KernelEntry* kernel_at(int64_t i);
 
@@ -67,6 +79,7 @@ struct LoopPlan {
   int64_t pieces;              // at most so many pieces
   bool release;                // predicted above 20 microseconds: the caller should release the GIL
   bool zero_out;               // the kernel adds into its outputs: the caller zeroes them first
+  const LongRow* long_row;     // the single row is shared out in blocks; nullptr: not
   int tile[2];                 // two axes to run in square tiles (transposed copies), -1: none
   int count;                   // length of n
   int excess;                  // loops beyond the kernel's, around it: their numbers follow n, laid out as n is, no base

@@ -5,7 +5,9 @@
 // strides.
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
+#include <new>
 
 #include "error.h"
 #include "kernels.h"
@@ -73,6 +75,17 @@ void put(int64_t* n, int axes, int nbuf, int a, const Loop& loop) {
   n[axes * (1 + nbuf) + a] = loop.counter;
 }
 
+// Whether the call is one row, long and without gaps, of a kernel that can share it out.
+const LongRow* one_long_row(const LoopPlan* plan, const Recipe& recipe) {
+  const int axes = plan->axes, last = axes - 1;
+  if (plan->kernel->inner == 0 || plan->excess || plan->n[last] < 2 * kBlock) return nullptr;
+  for (int a = 0; a < last; ++a)
+    if (plan->n[a] != 1) return nullptr;
+  for (int b = 0; b < recipe.ninputs; ++b)
+    if (recipe.in[b] == Operand::Full && plan->n[axes * (1 + b) + last] != 1) return nullptr;
+  return long_row_of(plan->kernel);
+}
+
 void choose_split(LoopPlan* plan, const Recipe& recipe, int no_split_excess, bool row_is_range) {
   const int64_t* m = plan->n + plan->count;
   double elements = 1, bytes = 0;
@@ -103,8 +116,10 @@ void choose_split(LoopPlan* plan, const Recipe& recipe, int no_split_excess, boo
     }
     if (plan->split >= 0) {
       plan->pieces = std::min(pieces, best);
-      ns /= static_cast<double>(std::min<int64_t>(plan->pieces, num_threads()));
+    } else if ((plan->long_row = one_long_row(plan, recipe))) {
+      plan->pieces = std::min(pieces, (plan->n[plan->axes - 1] + kBlock - 1) / kBlock);
     }
+    ns /= static_cast<double>(std::min<int64_t>(plan->pieces, num_threads()));
   }
   plan->release = ns > kReleaseNs;
 }
@@ -281,6 +296,32 @@ void run_share(void* context, int64_t begin, int64_t end) {
   }
 }
 
+// The lanes of all blocks side by side, then added up in order: the bits of one thread.
+struct LongRowJob {
+  const LoopPlan* plan;
+  void* const* pointers;
+  const Number* numbers;
+  char* kept;
+};
+
+void run_blocks(void* context, int64_t begin, int64_t end) {
+  const LongRowJob& job = *static_cast<LongRowJob*>(context);
+  job.plan->long_row->blocks(job.pointers, job.plan->n, job.numbers, job.kept, begin, end);
+}
+
+int64_t run_long_row(const LoopPlan* plan, void* const* pointers, const Number* numbers,
+                     int threads) {
+  const int64_t blocks = (plan->n[plan->axes - 1] + kBlock - 1) / kBlock;
+  const auto bytes = static_cast<size_t>(blocks * plan->long_row->size);
+  const std::unique_ptr<char[]> kept(new (std::nothrow) char[bytes]);
+  if (!kept) return plan->kernel->fn(pointers, plan->n, numbers);
+  LongRowJob job = {plan, pointers, numbers, kept.get()};
+  const int64_t most = std::min<int64_t>(plan->pieces, threads);
+  parallel_for(blocks, (blocks + most - 1) / most, run_blocks, &job);
+  plan->long_row->join(pointers, plan->n, numbers, kept.get(), 0, blocks);
+  return 0;
+}
+
 }  // namespace
 
 LoopPlan* loop_plan(const char* op, const Recipe& recipe, Layout* const* inputs,
@@ -300,9 +341,10 @@ LoopPlan* loop_plan(const char* op, const Recipe& recipe, Layout* const* inputs,
 
 int64_t loop_run(const LoopPlan* plan, void* const* pointers, const Number* numbers) {
   if (plan->empty) return 0;
-  const int threads = plan->split < 0 ? 1 : thread_limit();
+  const int threads = plan->split < 0 && !plan->long_row ? 1 : thread_limit();
   if (threads == 1 && plan->excess == 0 && plan->tile[0] < 0)
     return plan->kernel->fn(pointers, plan->n, numbers);
+  if (plan->long_row) return run_long_row(plan, pointers, numbers, threads);
 
   Walk walk;
   walk.plan = plan;

@@ -261,13 +261,27 @@ class Body:
 
     def fold(self, section):
         *outer, (axis, size) = self.kernel.inner
-        for name, combine, _ in section.folds:
-            start = identity(combine, name.dtype)
-            self.put(f"{C[name.dtype]} {name.text}_all[{LANES}], {name.text}_lane[{LANES}];")
-            self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_all[l] = {start};")
+        self.lanes(section, "_all")
+        self.lanes(section, "_lane")
         for a, n in outer:
             self.loop(a, n)
         self.open(f"for (rl_i64 start = 0; start < {size}; start += {BLOCK})")
+        self.block(section)
+        self.add_lanes(section, lambda name, _: f"{name.text}_lane[l]")
+        self.close()
+        for _ in outer:
+            self.close()
+        self.tree(section)
+
+    def lanes(self, section, suffix):
+        for name, combine, _ in section.folds:
+            self.put(f"{C[name.dtype]} {name.text}{suffix}[{LANES}];")
+            if suffix == "_all":
+                self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_all[l] = {identity(combine, name.dtype)};")
+
+    def block(self, section):
+        """The elements from `start` on, at most BLOCK of them, folded into the lanes."""
+        axis, size = self.kernel.inner[-1]
         self.put(f"const rl_i64 stop = start + {BLOCK} < {size} ? start + {BLOCK} : {size};")
         for name, combine, _ in section.folds:
             start = identity(combine, name.dtype)
@@ -284,17 +298,60 @@ class Body:
         self.put(f"const rl_i64 {axis} = next;")
         self.step(section, "_lane[l]")
         self.close()
+
+    def add_lanes(self, section, lane):
+        """A block's lanes added to those of the blocks before it. `lane`: where lane l of a fold, of so many bytes on, is."""
+        at = 0
         for name, combine, _ in section.folds:
-            both = combined(combine, f"{name.text}_all[l]", f"{name.text}_lane[l]", name.dtype)
+            both = combined(combine, f"{name.text}_all[l]", lane(name, at), name.dtype)
             self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_all[l] = ({C[name.dtype]}){both};")
-        self.close()
-        for _ in outer:
-            self.close()
+            at += lane_bytes(name)
+
+    def tree(self, section):
         for name, combine, _ in section.folds:
             both = combined(combine, f"{name.text}_all[l]", f"{name.text}_all[l + w]", name.dtype)
             self.put(f"for (int w = {LANES // 2}; w; w /= 2) for (int l = 0; l < w; ++l) "
                      f"{name.text}_all[l] = ({C[name.dtype]}){both};")
             self.put(f"const {C[name.dtype]} {name.text} = {name.text}_all[0];")
+
+    # One long row on several threads: the same order, cut between its blocks and the adding up of their lanes.
+
+    def one_row(self):
+        for a, _ in self.kernel.outer + self.kernel.inner[:-1]:
+            self.put(f"const rl_i64 {a} = 0; (void){a};")
+
+    def blocks(self):
+        """The lanes of blocks `begin` to `end`, each left at its own place in `kept`."""
+        self.one_row()
+        section = next(s for s in self.kernel.sections if s.folds)
+        for s in self.kernel.sections[:self.kernel.sections.index(section)]:
+            self.lets(s)
+        size = sum(lane_bytes(name) for name, _, _ in section.folds)
+        self.open("for (rl_i64 block = begin; block < end; ++block)")
+        self.put(f"const rl_i64 start = block * {BLOCK};")
+        self.lanes(section, "_lane")
+        self.block(section)
+        at = 0
+        for name, _, _ in section.folds:
+            self.put(f"__builtin_memcpy(kept + block * {size} + {at}, {name.text}_lane, {lane_bytes(name)});")
+            at += lane_bytes(name)
+        self.close()
+
+    def join(self):
+        """The kept lanes of blocks 0 to `end`, added up in order, and what the kernel makes of them."""
+        self.one_row()
+        for section in self.kernel.sections:
+            if not section.folds:
+                self.lets(section)
+                for s in section.stores:
+                    self.store(s)
+                continue
+            size = sum(lane_bytes(name) for name, _, _ in section.folds)
+            self.lanes(section, "_all")
+            self.open("for (rl_i64 block = begin; block < end; ++block)")
+            self.add_lanes(section, lambda name, at: f"((const {C[name.dtype]}*)(kept + block * {size} + {at}))[l]")
+            self.close()
+            self.tree(section)
 
     def step(self, section, where):
         self.lets(section)
@@ -464,6 +521,33 @@ def function(kernel: Kernel, symbol, known=None):
     lines += [f"    if ({test}) return {call};" for test, call in choices]
     lines += [f"    return {symbol}_strided(p, n, s);", "}", ""]
     return "\n".join([f"// {kernel.name}", *forms, *lines])
+
+
+def lane_bytes(name):
+    return LANES * dtypes.TABLE[name.dtype].itemsize
+
+
+def has_long_row(kernel: Kernel):
+    """Whether a single long row can be shared out: one fold over the row, then only what is made of its result."""
+    folding = [s for s in kernel.sections if s.folds]
+    at = kernel.sections.index(folding[0]) if folding else 0
+    return bool(kernel.inner and len(folding) == 1 and not folding[0].stores and not addressed(kernel)
+                and not uses_element(kernel) and all(s.over == "row" for s in kernel.sections if not s.folds)
+                and not any(s.stores for s in kernel.sections[:at]))
+
+
+def long_row(kernel: Kernel, symbol):
+    """The C++ of the two halves, <symbol>_blocks and <symbol>_join, for unit strides along the row; the bytes kept a block."""
+    free, lines = free_strides(kernel, "rows"), [f"// {kernel.name}"]
+    for kind in ("blocks", "join"):
+        body = Body(kernel)
+        getattr(body, kind)()
+        lines += [f"static void {symbol}_{kind}(void* const* p, const rl_i64* n, const rl_number* s, char* kept, "
+                  "rl_i64 begin, rl_i64 end) {", "    (void)n; (void)s;",
+                  *("    " + x for x in pointers(kernel) + numbers(kernel, free)),
+                  *(f"    const rl_i64 {f} = 1; (void){f};" for f in free), *body.lines, "}"]
+    size = sum(lane_bytes(name) for s in kernel.sections for name, _, _ in s.folds)
+    return "\n".join([*lines, ""]), size
 
 
 def free_strides(kernel: Kernel, kind):
