@@ -19,6 +19,7 @@ import rushlight as torch
 import rushlight.nn as nn
 import rushlight.nn.functional as F
 from rushlight.interop import load_state_dict_file
+from rushlight.nn.utils import skip_init  # the weights come from the file: none are drawn
 
 SENTENCES = [
     "A cat sleeps on the warm window sill.",
@@ -41,9 +42,9 @@ class Embeddings(nn.Module):
         super().__init__()
         width = config["hidden_size"]
         positions = config["max_position_embeddings"]
-        self.word_embeddings = nn.Embedding(config["vocab_size"], width, padding_idx=0)
-        self.position_embeddings = nn.Embedding(positions, width)
-        self.token_type_embeddings = nn.Embedding(config["type_vocab_size"], width)
+        self.word_embeddings = skip_init(nn.Embedding, config["vocab_size"], width, padding_idx=0)
+        self.position_embeddings = skip_init(nn.Embedding, positions, width)
+        self.token_type_embeddings = skip_init(nn.Embedding, config["type_vocab_size"], width)
         self.LayerNorm = nn.LayerNorm(width, eps=config["layer_norm_eps"])
         self.register_buffer("position_ids", torch.arange(positions).unsqueeze(0))
 
@@ -61,9 +62,9 @@ class SelfAttention(nn.Module):
         super().__init__()
         width = config["hidden_size"]
         self.heads = config["num_attention_heads"]
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
+        self.query = skip_init(nn.Linear, width, width)
+        self.key = skip_init(nn.Linear, width, width)
+        self.value = skip_init(nn.Linear, width, width)
 
     def split(self, x):
         batch, tokens, width = x.shape
@@ -80,7 +81,7 @@ class AddAndNorm(nn.Module):
 
     def __init__(self, size, config):
         super().__init__()
-        self.dense = nn.Linear(size, config["hidden_size"])
+        self.dense = skip_init(nn.Linear, size, config["hidden_size"])
         self.LayerNorm = nn.LayerNorm(config["hidden_size"], eps=config["layer_norm_eps"])
         self.dropout = nn.Dropout(config["hidden_dropout_prob"])
 
@@ -97,7 +98,7 @@ class Layer(nn.Module):
         self.attention = nn.ModuleDict(
             {"self": SelfAttention(config), "output": AddAndNorm(width, config)}
         )
-        self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, inner)})
+        self.intermediate = nn.ModuleDict({"dense": skip_init(nn.Linear, width, inner)})
         self.output = AddAndNorm(inner, config)
 
     def forward(self, x, mask):

@@ -109,6 +109,16 @@ def _(g, x):
     return g / x
 
 
+@scalar("log1p(Tensor self) -> Tensor", promote=promotion.floating, cost=8, samples=POSITIVE)
+def log1p(x):
+    return word.log1p(x)
+
+
+@log1p.derivative
+def _(g, x):
+    return g / (1 + x)
+
+
 @scalar("sqrt(Tensor self) -> Tensor", promote=promotion.floating, cost=4, samples=POSITIVE)
 def sqrt(x):
     return word.sqrt(x)

@@ -58,3 +58,17 @@ def test_vector_and_back():
     assert layer.bias.tolist() == [6.0, 7.0, 8.0] and layer.bias.requires_grad
     with pytest.raises(TypeError):
         utils.vector_to_parameters([1.0], layer.parameters())
+
+
+def test_skip_init_draws_nothing():
+    import rushlight as rl
+    from rushlight import nn
+    from rushlight.nn.utils import skip_init
+
+    before = rl.get_rng_state().tolist()
+    linear = skip_init(nn.Linear, 3, 4, bias=False)
+    assert type(linear) is nn.Linear and tuple(linear.weight.shape) == (4, 3)
+    assert linear.bias is None and linear.weight.requires_grad
+    assert rl.get_rng_state().tolist() == before
+    with pytest.raises(TypeError, match="ReLU"):
+        skip_init(nn.ReLU)

@@ -6,4 +6,5 @@ from rushlight.nn.utils.gradients import (
     clip_grads_with_norm_,
     get_total_norm,
 )
+from rushlight.nn.utils.skipping import skip_init
 from rushlight.nn.utils.vectors import parameters_to_vector, vector_to_parameters
