@@ -7,6 +7,7 @@ Invariant: nothing is imported for a command that it does not need.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import sys
@@ -94,7 +95,11 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
         return 2
     from rushlight import observation
 
-    recording, code = observation.run_script(script, args)
+    if options.json == "-":  # stdout is for the JSON alone; what the script prints goes to stderr
+        with contextlib.redirect_stdout(sys.stderr):
+            recording, code = observation.run_script(script, args)
+    else:
+        recording, code = observation.run_script(script, args)
     try:
         explanation = recording.explanation(options.op)
     except KeyError:
@@ -118,7 +123,9 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     import difflib
 
-    near = difflib.get_close_matches(name, known, 3) or list(known)[:8]
+    first = name.split(".")[0]
+    near = [k for k in known if k.split(".")[0] == first]
+    near = near or difflib.get_close_matches(name, known, 3) or list(known)[:8]
     listed = f"; near it: {', '.join(near)}" if near else ""
     return f"rushlight explain: this run used no {what} {name!r}{listed}"
 
@@ -128,6 +135,8 @@ def _show_kernel(explanation: Any, key: str) -> int:
 
     observed = explanation.observed
     known = [row.key for row in observed.kernels]
+    begun = [k for k in known if k.startswith(key + ".")]
+    key = begun[0] if key not in known and len(begun) == 1 else key
     said = ""
     if any(row.key == key for row in observed.libraries):
         said = f"rushlight explain: {key} is a routine of a library, which has no generated source"

@@ -306,3 +306,12 @@ def test_real_info_and_operators(built):
     assert done.returncode == 0, done.stderr
     listed = rushlight_command("ops", "gelu")
     assert listed.returncode == 0 and "gelu" in listed.stdout, listed.stderr
+
+
+def test_json_on_stdout_is_json_alone(tmp_path, capsys):
+    script = tmp_path / "says.py"
+    script.write_text("print('the script says this')\n")
+    assert cli.main(["explain", "--json", "-", str(script)]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["program"] == "says.py"
+    assert "the script says this" in shown.err
