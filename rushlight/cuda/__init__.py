@@ -11,7 +11,7 @@ def device_count():
 
 
 def synchronize(device=None):
-    raise RuntimeError("rushlight.cuda: this version runs on the CPU only; there is nothing to wait for")
+    raise RuntimeError("rushlight.cuda: this version runs on the CPU only")
 
 
 def manual_seed_all(seed):

@@ -50,7 +50,7 @@ for slot, name in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "
 for slot in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Value, f"__{slot}__", binary(slot))
 Value.__hash__ = object.__hash__
-Value.__abs__ = lambda self: TABLE["abs"](self)
+setattr(Value, "__abs__", lambda self: TABLE["abs"](self))  # noqa: B010  as the slots above
 Value.__neg__ = lambda self: TABLE["neg"](self)
 
 
