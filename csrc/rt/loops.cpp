@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kNumbers = 128;              // most numbers a kernel call takes
 constexpr int32_t kUsesCounter = 1 << 30;  // in KernelEntry::serial
-constexpr int64_t kTile = 32;              // elements: measured, see test_rt.cpp "transpose"
+constexpr int64_t kTile = 64, kTileFrom = 32;  // elements: measured, see time_rt.cpp
 constexpr double kOperationNs = 0.06, kByteNs = 0.02;  // of one thread, vectorised, from L2
 constexpr double kSplitNs = 25e3, kPieceNs = 10e3, kReleaseNs = 20e3;
 
@@ -129,12 +129,12 @@ void choose_split(LoopPlan* plan, const Recipe& recipe, int no_split_excess, boo
 void choose_tile(LoopPlan* plan, const Recipe& recipe) {
   plan->tile[0] = plan->tile[1] = -1;
   const int axes = plan->axes, last = axes - 1;
-  if (plan->kernel->inner != 0 || axes != 3 || plan->n[last] < kTile) return;
+  if (plan->kernel->inner != 0 || axes != 3 || plan->n[last] < kTileFrom) return;
   const auto stride = [&](int b, int a) { return std::abs(plan->n[axes * (1 + b) + a]); };
   if (stride(recipe.ninputs, last) != 1) return;
   for (int b = 0; b < recipe.ninputs; ++b) {
     for (int a = 0; a < last; ++a) {
-      if (stride(b, a) == 1 && stride(b, last) >= kTile && plan->n[a] >= kTile) {
+      if (stride(b, a) == 1 && stride(b, last) >= kTileFrom && plan->n[a] >= kTileFrom) {
         plan->tile[0] = a;
         plan->tile[1] = last;
         return;
