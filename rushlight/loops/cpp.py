@@ -7,7 +7,21 @@ Folds follow the order that the loop IR states: blocks of BLOCK elements, LANES 
 """
 from rushlight import dtypes
 
-from .expr import IDENTITY, LANES, Apply, Axis, Cast, Const, Kernel, Load, Name, Scalar, Section, postorder, text
+from .expr import (
+    IDENTITY,
+    LANES,
+    Apply,
+    Axis,
+    Cast,
+    Const,
+    Kernel,
+    Load,
+    Name,
+    Scalar,
+    Section,
+    postorder,
+    text,
+)
 from .nest import COSTLY
 
 BLOCK = 4096                        # elements of a row that one set of lanes adds up
@@ -349,7 +363,7 @@ class Body:
             size = sum(lane_bytes(name) for name, _, _ in section.folds)
             self.lanes(section, "_all")
             self.open("for (rl_i64 block = begin; block < end; ++block)")
-            self.add_lanes(section, lambda name, at: f"((const {C[name.dtype]}*)(kept + block * {size} + {at}))[l]")
+            self.add_lanes(section, lambda name, at, size=size: f"((const {C[name.dtype]}*)(kept + block * {size} + {at}))[l]")
             self.close()
             self.tree(section)
 

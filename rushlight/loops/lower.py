@@ -6,8 +6,24 @@ coalesces any call to them. `signature` is the key under which a kernel is built
 from rushlight import dtypes
 from rushlight.ops.declare import Op, many
 
-from .expr import (ARENAS, Apply, Axis, Buffer, Const, Element, Expr, Kernel, Load, Put, Scalar, Store, arena, postorder, simplify,
-                   substitute)
+from .expr import (
+    ARENAS,
+    Apply,
+    Axis,
+    Buffer,
+    Const,
+    Element,
+    Expr,
+    Kernel,
+    Load,
+    Put,
+    Scalar,
+    Store,
+    arena,
+    postorder,
+    simplify,
+    substitute,
+)
 from .nest import sections
 
 OUTER = {"scalar": ("i0", "i1", "i2"), "rows": ("i0", "i1")}
@@ -36,7 +52,7 @@ def signature(op: Op, best, values):
     """The kernel's key: operator, storage dtype, a letter a tensor slot (T tensor, N number, 0 absent), then what else a
     kernel is specialised to. `values`: bound arguments, run-time numbers as numbers or Run."""
     pattern, extras = "", []
-    for i, (p, v) in enumerate(zip(op.parameters, values)):
+    for p, v in zip(op.parameters, values):
         if p.is_tensor:
             pattern += "0" if v is None else "N" if is_number(v) else "T"
             if v is not None and not is_number(v) and op.promote and not op.promote.takes_part(p.name) and v.dtype != best:

@@ -6,7 +6,23 @@ exponential once), or, where the length of a row is known and small, in a local 
 """
 from rushlight import dtypes
 
-from .expr import (Apply, Axis, Cast, Element, Extent, Fold, Load, Name, Section, Store, level, postorder, text, traced, varies)
+from .expr import (
+    Apply,
+    Axis,
+    Cast,
+    Element,
+    Extent,
+    Fold,
+    Load,
+    Name,
+    Section,
+    Store,
+    level,
+    postorder,
+    text,
+    traced,
+    varies,
+)
 
 COSTLY = {"exp", "exp2", "log", "log1p", "expm1", "erf", "tanh", "sin", "cos", "pow", "sigmoid", "uniform", "erfc"}
 
