@@ -392,7 +392,12 @@ def _(g):
     return None, g
 
 
-@scalar("fill.Scalar(Tensor self, Scalar value) -> Tensor", promote=promotion.numeric.of("self"), domain=ALL, derivative=none,
+@scalar("fill.Scalar(Tensor self, Scalar value) -> Tensor", promote=promotion.numeric.of("self"), domain=ALL,
         function=False, bottom=True, samples=(call(t(2, 3), 1.5), call(t(3, dtype="int64"), 7)))
 def fill(x, value):
     return value
+
+
+@fill.derivative
+def _(g):
+    return fill(g, 0)
