@@ -55,6 +55,11 @@ inline int check(int r) { if (r < 0) throw PythonError(); return r; }
 template <class F> PyObject* guarded(F&& body) noexcept {
   try { return body(); } catch (...) { translate(); return nullptr; }
 }
+template <class F> PyObject* noted(F&& body) noexcept {  // and tells the user's line
+  PyObject* made = guarded(body);
+  if (!made) note_user_line();
+  return made;
+}
 template <class F> int guarded_int(F&& body) noexcept {
   try { return body(); } catch (...) { translate(); return -1; }
 }

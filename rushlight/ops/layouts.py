@@ -268,7 +268,19 @@ class same_rows(broadcast):
 
 
 class per_row(same_rows):
-    """Every output is one number a row; `keepdim`, where the schema has it, says whether the dims stay."""
+    """Every output is one number a row; `keepdim`, where the schema has it, says whether the dims stay. `nonempty`: rows of
+    no elements have no result (the largest of none) and are refused."""
+    def __init__(self, over="dim", per_row=(), nonempty=False):
+        super().__init__(over, per_row)
+        self.nonempty = nonempty
+
+    def infer(self, a, dtypes_):
+        full = self.full(a)
+        if self.nonempty and any(isinstance(full[d], int) and full[d] == 0 for d in self.rows(a)):
+            raise (RuntimeError if len(self.rows(a)) == len(full) else IndexError)(
+                f"[{a.op_name}] expected the reduced dims of {list(full)} to have a non-zero size")
+        return super().infer(a, dtypes_)
+
     def row_output(self, i):
         return True
 

@@ -1,6 +1,8 @@
 """Scalar bodies: what one element of the result is. Loops, dtypes, broadcasting and strides are not their business."""
 import math
 
+from rushlight import dtypes
+
 from . import promotion
 from .declare import ALL, FLOATS, NUMBERS, RUN, composition, derived, none, scalar
 from .layouts import formatted
@@ -84,7 +86,7 @@ def _(g, x):
     return g * sign(x)
 
 
-@scalar("sign(Tensor self) -> Tensor", domain=FLOATS, derivative=none, samples=UNARY)
+@scalar("sign(Tensor self) -> Tensor", domain=NUMBERS, derivative=none, samples=UNARY)
 def sign(x):
     return word.sign(x)
 
@@ -199,7 +201,7 @@ def _(g, x):
     return -g * sin(x)
 
 
-@scalar("maximum(Tensor self, Tensor other) -> Tensor", domain=NUMBERS, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
+@scalar("maximum(Tensor self, Tensor other) -> Tensor", domain=ALL, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
 def maximum(x, y):
     return word.maximum(x, y)
 
@@ -210,7 +212,7 @@ def _(g, x, y):
     return where(gt(x, y), g, tie), where(gt(y, x), g, tie)
 
 
-@scalar("minimum(Tensor self, Tensor other) -> Tensor", domain=NUMBERS, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
+@scalar("minimum(Tensor self, Tensor other) -> Tensor", domain=ALL, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
 def minimum(x, y):
     return word.minimum(x, y)
 
@@ -236,6 +238,13 @@ def _(g, out, x, y):
              samples=(call(t(2, 3), 2), call(t(2, 3), 3), call(t(2, 3, low=0.5), 0.5), call(t(2, 3, low=0.5), -1.5),
                       call(t(4, dtype="int64"), 2)))
 def pow(x, exponent):
+    whole = not isinstance(exponent, float)
+    if dtypes.category(x.dtype) < 2 and not whole:
+        x = to(x, dtypes.DEFAULT)
+    elif x.dtype == "bool" and not isinstance(exponent, bool):
+        x = to(x, "int64")
+    if dtypes.category(x.dtype) < 2:
+        return whole_power(x, exponent)
     if exponent == 2:
         return x * x
     if exponent == 3:
@@ -244,9 +253,26 @@ def pow(x, exponent):
         return clone(x)
     if exponent == 0.5:
         return sqrt(x)
+    if exponent == -0.5:
+        return rsqrt(x)
     if exponent == -1:
         return reciprocal(x)
     return power(x, exponent)
+
+
+def whole_power(x, n):
+    """Integers to an integer: by squaring, wrapping around."""
+    if n < 0:
+        raise RuntimeError("[pow] Integers to negative integer powers are not allowed.")
+    if x.dtype == "bool":
+        return logical_not(logical_not(x) * n) if n else logical_not(x * False)
+    out = None
+    while n:
+        if n & 1:
+            out = x if out is None else out * x
+        n >>= 1
+        x = x * x if n else x
+    return x * 0 + 1 if out is None else out * 1
 
 
 # ---- comparisons
@@ -333,14 +359,15 @@ def _(g, mask):
 
 # ---- activations
 
-@scalar("relu(Tensor self) -> Tensor", domain=NUMBERS, samples=UNARY + HALF)
+@scalar("relu(Tensor self) -> Tensor", domain=NUMBERS, promote=promotion.rectifying,
+        samples=UNARY + HALF)
 def relu(x):
-    return maximum(x, 0)
+    return where(lt(x, 0), 0, x)        # -0 stays, NaN stays
 
 
-@relu.derivative                    # not derived: at 0 the slope is 0 by convention, where maximum's would be 1/2
+@relu.derivative                    # not derived: at 0 the slope is 0 by convention
 def _(g, out):
-    return where(gt(out, 0), g, 0.0)
+    return where(le(out, 0), 0.0, g)
 
 
 @scalar("gelu(Tensor self, *, str approximate='none') -> Tensor", promote=promotion.floating, derivative=derived, cost=12,
