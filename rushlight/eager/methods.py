@@ -104,7 +104,9 @@ def copy_(self, src, non_blocking=False):
 
 
 def fill_(self, value):
-    return op("fill").inplace(self, value.item() if isinstance(value, Tensor) else value)
+    value = value.item() if isinstance(value, Tensor) else value
+    factories.check_range("fill_", value, self.dtype)
+    return op("fill").inplace(self, value)
 
 
 def zero_(self):
@@ -199,6 +201,8 @@ def split(self, split_size_or_sections, dim=0):
     """Views of consecutive pieces along `dim`."""
     n = self.size(dim)
     k = split_size_or_sections
+    if isinstance(k, int) and (k < 0 or k == 0 and n):
+        raise RuntimeError(f"[split] split_size must be positive, got {k} for a dim of size {n}")
     pieces = [min(k, n - i) for i in range(0, n, k)] or [0] if isinstance(k, int) else list(k)
     if sum(pieces) != n:
         raise RuntimeError(
@@ -214,6 +218,8 @@ def split(self, split_size_or_sections, dim=0):
 
 
 def chunk(self, chunks, dim=0):
+    if chunks < 1:
+        raise RuntimeError(f"[chunk] expects `chunks` to be greater than 0, got: {chunks}")
     n = self.size(dim)
     return split(self, max(-(-n // chunks), 1), dim)
 
@@ -265,7 +271,7 @@ def reduce_ex(self, protocol):
 
 
 def numbered(self, spec):
-    return format(self.item(), spec) if self.dim() == 0 and spec else str(self)
+    return format(self.item() if self.dim() == 0 else str(self), spec)
 
 
 METHODS = {
@@ -317,7 +323,7 @@ METHODS = {
         size, value, dtype=dtype or self.dtype
     ),
     "new_tensor": lambda self, data, dtype=None: factories.tensor(data, dtype=dtype or self.dtype),
-    "square": lambda self: self * self,
+    "square": lambda self: op("pow")(self, 2),
     "T": property(lambda self: op("permute")(self, tuple(reversed(range(self.dim()))))),
     "mT": property(lambda self: op("transpose")(self, -2, -1)),
     "H": property(lambda self: op("transpose")(self, 0, 1)),

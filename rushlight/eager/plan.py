@@ -86,7 +86,7 @@ def converted(op, a):
             or other == "bool"
             and dtypes.category(v.dtype) == 2
         ):
-            raise TypeError(f"[{op.name}] expected {name} to be {other}, got {v.dtype}")
+            raise RuntimeError(f"[{op.name}] expected {name} to be {other}, got {v.dtype}")
         return v.to(other)
 
     return a.map(change)

@@ -427,14 +427,16 @@ class matmul(broadcast):
         if x.rank == 3 and not x.shape[0] == y.shape[0]:
             raise ShapeError(f"[{a.op_name}] expected batches of equal size, got {x.layout} and {y.layout}")
         shape = (*x.shape[:-1], y.shape[-1])
-        if "mat1" in a:
-            a["self"].layout.expand(shape)
+        if "mat1" in a and tuple(broadcast_shape((a["self"].shape, shape), a.op_name)) != tuple(shape):
+            raise ShapeError(f"[{a.op_name}] {a['self'].layout} does not broadcast to the product's shape {list(shape)}")
         return [dense(shape, dtypes_[0], None, a.device)]
 
 
 class concatenated(broadcast):
     """Like the first tensor, with the sizes along `dim` added up."""
     def infer(self, a, dtypes_):
+        if not a.tensors:
+            raise ValueError(f"[{a.op_name}] expected a non-empty list of Tensors")
         first, dim = a.tensors[0], a["dim"]
         dim = positive(dim, first.rank)[0]
         total = 0

@@ -208,8 +208,8 @@ def maximum(x, y):
 
 @maximum.derivative
 def _(g, x, y):
-    tie = where(eq(x, y), 0.5 * g, 0.0)
-    return where(gt(x, y), g, tie), where(gt(y, x), g, tie)
+    tie = where(eq(x, y), 0.5 * g, g)
+    return where(lt(x, y), 0.0, tie), where(gt(x, y), 0.0, tie)
 
 
 @scalar("minimum(Tensor self, Tensor other) -> Tensor", domain=ALL, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
@@ -219,8 +219,8 @@ def minimum(x, y):
 
 @minimum.derivative
 def _(g, x, y):
-    tie = where(eq(x, y), 0.5 * g, 0.0)
-    return where(lt(x, y), g, tie), where(lt(y, x), g, tie)
+    tie = where(eq(x, y), 0.5 * g, g)
+    return where(gt(x, y), 0.0, tie), where(lt(x, y), 0.0, tie)
 
 
 @scalar("pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", name="power", promote=promotion.floating, cost=20,
@@ -373,6 +373,8 @@ def _(g, out):
 @scalar("gelu(Tensor self, *, str approximate='none') -> Tensor", promote=promotion.floating, derivative=derived, cost=12,
         variants=({}, {"approximate": "tanh"}), samples=UNARY + HALF + (call(t(2, 3), approximate="tanh"),))
 def gelu(x, approximate):
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError(f"[gelu] approximate argument must be either none or tanh, got {approximate!r}")
     if approximate == "tanh":
         return 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))

@@ -73,10 +73,17 @@ def argmax_rows(x, dim, keepdim):
     return fold.amin(where(found, positions(x, dim), where(ne(x, x), positions(x, dim), 2 ** 62)), dim, True)
 
 
+def something(x, name):
+    n = x.numel()
+    if isinstance(n, int) and n == 0:
+        raise IndexError(f"[{name}] expected a dim to be given for {list(x.shape)}, which has no elements")
+
+
 @composition("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", derivative=none,
              samples=(call(t(3, 4)), call(t(3, 4), 1), call(t(3, 4), -2, True)))
 def argmax(x, dim, keepdim):
     if dim is None:
+        something(x, "argmax")
         flat = argmax_rows(x.viewed((x.numel(),)), 0, False)
         return flat.viewed((1,) * x.rank) if keepdim else flat
     return argmax_rows(x, dim, keepdim)
@@ -94,6 +101,7 @@ def argmin_rows(x, dim, keepdim):
              samples=(call(t(3, 4)), call(t(3, 4), 1), call(t(3, 4), -2, True)))
 def argmin(x, dim, keepdim):
     if dim is None:
+        something(x, "argmin")
         flat = argmin_rows(x.viewed((x.numel(),)), 0, False)
         return flat.viewed((1,) * x.rank) if keepdim else flat
     return argmin_rows(x, dim, keepdim)
@@ -121,7 +129,7 @@ max_dim.derivative(lambda g, x, outs, dim, keepdim: to_position(g, x, outs, dim,
 min_dim.derivative(lambda g, x, outs, dim, keepdim: to_position(g, x, outs, dim, keepdim))
 
 
-@composition("norm.euclidean(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", name="euclidean_norm",
+@composition("euclidean_norm(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
              method=False, function=False, samples=(call(t(3, 4)), call(t(3, 4), 1), call(t(3, 4), 0, True)))
 def euclidean_norm(x, dim, keepdim):
     return sqrt(sum(x * x, dim, keepdim))
