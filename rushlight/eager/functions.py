@@ -1,4 +1,5 @@
 """`autograd.Function`: an operation with a backward of one's own, and `grad`."""
+
 import weakref
 
 from rushlight import _core
@@ -17,8 +18,10 @@ class Context:
         """Tensors (or None) that backward reads; their versions are checked then."""
         for t in tensors:
             if t is not None and not isinstance(t, _core.Tensor):
-                raise TypeError("save_for_backward can only save variables, but argument "
-                                f"{tensors.index(t)} is of type {type(t).__name__}")
+                raise TypeError(
+                    "save_for_backward can only save variables, but argument "
+                    f"{tensors.index(t)} is of type {type(t).__name__}"
+                )
         self._given = tensors
 
     @property
@@ -41,11 +44,11 @@ class Context:
         self._materialize = bool(value)
 
     def keep(self, outs):
-        """Saved tensors become memory with a version; outputs without a cycle through their node.
-        """
+        """Saved tensors become memory with a version; outputs make no cycle through their node."""
         number = {id(o): i for i, o in enumerate(outs)}
-        self._saved = tuple(t if t is None else _core.SavedTensor(t, number.get(id(t), -1))
-                            for t in self._given)
+        self._saved = tuple(
+            t if t is None else _core.SavedTensor(t, number.get(id(t), -1)) for t in self._given
+        )
         self._given = ()
         return tuple(s for s in self._saved if s is not None)
 
@@ -59,13 +62,15 @@ class Function:
 
     @staticmethod
     def forward(ctx, *args):
-        raise NotImplementedError("You must implement the forward function for custom "
-                                  "autograd.Function.")
+        raise NotImplementedError(
+            "You must implement the forward function for custom autograd.Function."
+        )
 
     @staticmethod
     def backward(ctx, *grads):
-        raise NotImplementedError("You must implement the backward function for custom "
-                                  "autograd.Function.")
+        raise NotImplementedError(
+            "You must implement the backward function for custom autograd.Function."
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -113,8 +118,14 @@ class Function:
             return cls.gradients(ctx, args_are_tensors, given)
 
         args_are_tensors = tuple(isinstance(a, _core.Tensor) for a in args)
-        made = _core.python_node(tensors, backward, tuple(outs[i] for i in slots),
-                                 f"{cls.__name__}Backward", saved, ctx._materialize)
+        made = _core.python_node(
+            tensors,
+            backward,
+            tuple(outs[i] for i in slots),
+            f"{cls.__name__}Backward",
+            saved,
+            ctx._materialize,
+        )
         for i, o in zip(slots, made):
             outs[i] = o
             if isinstance(o, _core.Tensor) and o.grad_fn is not None:
@@ -128,16 +139,22 @@ class Function:
         given = given if isinstance(given, (tuple, list)) else (given,)
         n = len(are_tensors)
         if len(given) < n or any(g is not None for g in given[n:]):
-            raise RuntimeError(f"function {cls.__name__}Backward returned an incorrect number of "
-                               f"gradients (expected {n}, got {len(given)})")
+            raise RuntimeError(
+                f"function {cls.__name__}Backward returned an incorrect number of "
+                f"gradients (expected {n}, got {len(given)})"
+            )
         for i, g in enumerate(given):
             if g is not None and not isinstance(g, _core.Tensor):
-                raise TypeError(f"function {cls.__name__}Backward returned a {type(g).__name__} as "
-                                f"gradient {i}; expected a Tensor or None")
+                raise TypeError(
+                    f"function {cls.__name__}Backward returned a {type(g).__name__} as "
+                    f"gradient {i}; expected a Tensor or None"
+                )
             if g is not None and not are_tensors[i]:
-                raise RuntimeError(f"function {cls.__name__}Backward returned a gradient different "
-                                   f"from None at position {i}, but the corresponding forward "
-                                   "input was not a Variable")
+                raise RuntimeError(
+                    f"function {cls.__name__}Backward returned a gradient different "
+                    f"from None at position {i}, but the corresponding forward "
+                    "input was not a Variable"
+                )
         return tuple(g for g, tensor in zip(given, are_tensors) if tensor)
 
 
@@ -145,23 +162,35 @@ def listed(v):
     return tuple(v) if isinstance(v, (tuple, list)) else (v,)
 
 
-def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False,
-         allow_unused=None, is_grads_batched=False, materialize_grads=False):
+def grad(
+    outputs,
+    inputs,
+    grad_outputs=None,
+    retain_graph=None,
+    create_graph=False,
+    allow_unused=None,
+    is_grads_batched=False,
+    materialize_grads=False,
+):
     """Gradients of the outputs with respect to the inputs, without touching `.grad`: a tuple, one
     an input.
     """
     if is_grads_batched:
         raise NotImplementedError("[grad] is_grads_batched is not supported yet")
     if allow_unused is False and materialize_grads:
-        raise ValueError("Expected allow_unused to be True or not passed when materialize_grads="
-                         "True, but got: allow_unused=False.")
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads="
+            "True, but got: allow_unused=False."
+        )
     outputs, inputs = listed(outputs), listed(inputs)
     seeds = (None,) * len(outputs) if grad_outputs is None else listed(grad_outputs)
     retain = create_graph if retain_graph is None else retain_graph
-    found = _core.grad(outputs, inputs, seeds, retain, create_graph,
-                       bool(allow_unused) or materialize_grads)
+    found = _core.grad(
+        outputs, inputs, seeds, retain, create_graph, bool(allow_unused) or materialize_grads
+    )
     if materialize_grads:
         from .factories import zeros_like
+
         return tuple(zeros_like(x) if g is None else g for g, x in zip(found, inputs))
     return found
 
@@ -169,5 +198,10 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None):
     """`.backward()` of several tensors at once: one run of the engine."""
     grads = None if grad_tensors is None else listed(grad_tensors)
-    _core.backward(listed(tensors), grads, retain_graph, create_graph,
-                   None if inputs is None else listed(inputs))
+    _core.backward(
+        listed(tensors),
+        grads,
+        retain_graph,
+        create_graph,
+        None if inputs is None else listed(inputs),
+    )

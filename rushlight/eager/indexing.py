@@ -14,8 +14,8 @@ def index(x, key, *value):
         return assign(x, key, value[0])
     if isinstance(key, (float, str)):
         raise (IndexError if isinstance(key, float) else TypeError)(
-            "[index] only integers, slices (`:`), ellipsis (`...`), None and integer or bool tensors "
-            f"are valid indices, got {key!r}"
+            "[index] only integers, slices (`:`), ellipsis (`...`), None and integer or bool "
+            f"tensors are valid indices, got {key!r}"
         )
     if isinstance(key, list):
         key = factories.tensor(key)

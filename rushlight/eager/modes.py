@@ -35,6 +35,7 @@ class Mode:
 
     def around_generator(self, function):
         """The mode holds while the generator's own code runs, not while it waits."""
+
         @functools.wraps(function)
         def inside(*args, **kwargs):
             generator = function(*args, **kwargs)
@@ -54,6 +55,7 @@ class Mode:
                     raise
                 except BaseException as error:
                     step, value = generator.throw, error
+
         return inside
 
     def again(self):

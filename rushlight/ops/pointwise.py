@@ -4,7 +4,7 @@ import math
 from rushlight import dtypes
 
 from . import promotion
-from .declare import ALL, FLOATS, NUMBERS, RUN, composition, derived, none, scalar
+from .declare import ALL, NUMBERS, RUN, composition, derived, none, scalar
 from .layouts import formatted
 from .samples import call, t
 from .values import word

@@ -1,6 +1,6 @@
 """Row bodies that give one number a row: keepdim reductions. Dropping the dims is the layout's business."""
 from . import promotion
-from .declare import ALL, FLOATS, NUMBERS, composition, none, rows
+from .declare import ALL, NUMBERS, composition, none, rows
 from .layouts import per_row, same_rows
 from .pointwise import eq, ne, sqrt, where
 from .samples import call, t

@@ -1,4 +1,4 @@
-"""Autograd: accumulation, graphs that are kept and freed, hooks, custom functions, modes, threads."""
+"""Autograd: accumulation, graphs kept and freed, hooks, custom functions, modes, threads."""
 
 import gc
 import threading
@@ -151,7 +151,9 @@ def test_second_derivatives_of_what_networks_use(oracle):
         lambda lib, x, w: (x * w).amax(1) * w.mean(),
         lambda lib, x, w: lib.nn.functional.embedding(lib.tensor([0, 1, 1]), w) * x[0],
     ):
-        both_do(lambda lib: run(lib, f), (rl,), (oracle,), lambda a, b, context: close(a, b, 1e-4, 1e-4))
+        both_do(
+            lambda lib: run(lib, f), (rl,), (oracle,), lambda a, b, context: close(a, b, 1e-4, 1e-4)
+        )
 
 
 def test_grad_and_unused_inputs(oracle):

@@ -1,4 +1,4 @@
-"""Bad input: the oracle's kind of error, with operator, shapes and the user's line; nothing lost."""
+"""Bad input: the oracle's kind of error, with operator, shapes and the user's line."""
 
 import gc
 import multiprocessing

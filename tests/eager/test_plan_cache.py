@@ -1,4 +1,4 @@
-"""The plan cache: memory stays flat however many indices, lengths and numbers come; hits counted."""
+"""The plan cache: memory stays flat however many sizes and numbers come; hits counted."""
 
 import resource
 

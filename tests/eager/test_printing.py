@@ -83,7 +83,9 @@ def test_random_values(oracle):
         if trial % 7 == 0:
             a = np.where(rng.random(shape) > 0.8, np.nan, a)
         a = np.asarray(a).astype("float32" if trial % 2 else "float64")
-        ours, theirs = (lib.tensor(a.tolist(), dtype=getattr(lib, a.dtype.name)) for lib in (rl, oracle))
+        ours, theirs = (
+            lib.tensor(a.tolist(), dtype=getattr(lib, a.dtype.name)) for lib in (rl, oracle)
+        )
         assert text(ours) == text(theirs), a
 
 
@@ -120,7 +122,9 @@ def test_gradients_are_told(oracle):
         assert text(ours) == text(theirs)
     ours, theirs = (lib.ones(2, 3, dtype=lib.float64, requires_grad=True) for lib in (rl, oracle))
     assert text(ours) == text(theirs)
-    ours, theirs = (lib.ones(2, 8, 16, dtype=lib.float64, requires_grad=True) * 1.5 for lib in (rl, oracle))
+    ours, theirs = (
+        lib.ones(2, 8, 16, dtype=lib.float64, requires_grad=True) * 1.5 for lib in (rl, oracle)
+    )
     assert text(ours) == text(theirs)
 
 
@@ -139,7 +143,7 @@ def test_other_things(oracle):
         lambda lib: lib.ones(2, 3).shape[:1],
         lambda lib: f"{lib.tensor(1.5):.3f} {lib.tensor(3)} {lib.tensor([1.0])}",
         lambda lib: f"{lib.tensor(7):5d}|",
-        lambda lib: "%s" % lib.tensor([1, 2]),
+        lambda lib: f"{lib.tensor([1, 2])}",
     ):
         assert text(f(rl)) == text(f(oracle))
 

@@ -1,4 +1,4 @@
-"""Type promotion: every pair of dtypes, every kind of operand, and what integers do at their ends."""
+"""Type promotion: every pair of dtypes, every kind of operand, integers at their ends."""
 
 import pytest
 

@@ -104,7 +104,9 @@ class Program:
 
     def view(self, k, shape):
         r = self.random
-        name = r.choice(("t", "slice", "select", "reshape", "unsqueeze", "squeeze", "expand", "step", "view"))
+        name = r.choice(
+            ("t", "slice", "select", "reshape", "unsqueeze", "squeeze", "expand", "step", "view")
+        )
         if not shape:
             return "unsqueeze", lambda lib, v: v[k].unsqueeze(0)
         d, e = r.randrange(len(shape)), r.randrange(len(shape))

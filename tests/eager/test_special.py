@@ -178,7 +178,9 @@ def test_arg_extremes_with_ties_and_nan(oracle):
         for name in ("argmax", "argmin", "max", "min"):
 
             def run(lib):
-                out = getattr(lib.tensor([[3, 3, 1], [0, 0, 0]], dtype=getattr(lib, dtype)), name)(1)
+                out = getattr(lib.tensor([[3, 3, 1], [0, 0, 0]], dtype=getattr(lib, dtype)), name)(
+                    1
+                )
                 return out.indices if name in ("max", "min") else out
 
             both_do(run, (rl,), (oracle,), context=(dtype, name))
@@ -192,8 +194,27 @@ def test_arg_extremes_with_ties_and_nan(oracle):
 
 
 def test_empty_reductions(oracle):
-    for shape, dim in (((0,), None), ((0,), 0), ((3, 0), 1), ((3, 0), 0), ((0, 3), 0), ((2, 0, 4), (0, 1))):
-        for name in ("sum", "mean", "amax", "amin", "argmax", "max", "min", "all", "any", "softmax", "argmin"):
+    for shape, dim in (
+        ((0,), None),
+        ((0,), 0),
+        ((3, 0), 1),
+        ((3, 0), 0),
+        ((0, 3), 0),
+        ((2, 0, 4), (0, 1)),
+    ):
+        for name in (
+            "sum",
+            "mean",
+            "amax",
+            "amin",
+            "argmax",
+            "max",
+            "min",
+            "all",
+            "any",
+            "softmax",
+            "argmin",
+        ):
             if isinstance(dim, tuple) and name not in ("sum", "mean", "amax", "amin"):
                 continue
 
@@ -241,7 +262,16 @@ def test_cross_entropy_of_extreme_scores(oracle):
 
 def test_layer_norm_of_constant_and_special_rows(oracle):
     def run(lib):
-        x = lib.tensor([[2.0] * 8, [0.0] * 8, [1e4, -1e4] * 4, [NAN] + [0.0] * 7, [INF] + [0.0] * 7, [1e-30] * 8])
+        x = lib.tensor(
+            [
+                [2.0] * 8,
+                [0.0] * 8,
+                [1e4, -1e4] * 4,
+                [NAN] + [0.0] * 7,
+                [INF] + [0.0] * 7,
+                [1e-30] * 8,
+            ]
+        )
         return lib.nn.functional.layer_norm(x, (8,))
 
     both_do(run, (rl,), (oracle,), lambda a, b, context: close(a, b, 1e-4, 1e-4))
@@ -250,7 +280,20 @@ def test_layer_norm_of_constant_and_special_rows(oracle):
 def test_gradients_at_special_points(oracle):
     points = [0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 1e-30]
 
-    for name in ("abs", "relu", "sqrt", "rsqrt", "log", "reciprocal", "exp", "tanh", "sigmoid", "sign", "square", "sin"):
+    for name in (
+        "abs",
+        "relu",
+        "sqrt",
+        "rsqrt",
+        "log",
+        "reciprocal",
+        "exp",
+        "tanh",
+        "sigmoid",
+        "sign",
+        "square",
+        "sin",
+    ):
 
         def run(lib):
             x = lib.tensor(points, requires_grad=True)

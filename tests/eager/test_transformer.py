@@ -21,7 +21,8 @@ def encoder(lib):
         def forward(self, x, mask):
             b, n, _ = x.shape
             q, k, v = (
-                f(x).view(b, n, HEADS, WIDTH // HEADS).transpose(1, 2) for f in (self.q, self.k, self.v)
+                f(x).view(b, n, HEADS, WIDTH // HEADS).transpose(1, 2)
+                for f in (self.q, self.k, self.v)
             )
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
             return self.o(y.transpose(1, 2).reshape(b, n, WIDTH))
