@@ -57,6 +57,11 @@ def empty(
 
 
 LARGEST = {
+    "uint8": 2**8 - 1,
+    "int8": 2**7 - 1,
+    "int16": 2**15 - 1,
+    "int32": 2**31 - 1,
+    "int64": 2**63 - 1,
     "float16": 65504.0,
     "bfloat16": float.fromhex("0x1.fep127"),
     "float32": float.fromhex("0x1.fffffep127"),
@@ -64,12 +69,20 @@ LARGEST = {
 
 
 def check_range(operator, value, dtype):
-    """A finite number must not become an infinity."""
+    """A number must not wrap around, nor a finite one become an infinity; negative integers
+    to uint8 do wrap.
+    """
     limit = LARGEST.get(dtype.name)
-    if limit and not -limit <= value <= limit and isfinite(value):
-        raise RuntimeError(
-            f"[{operator}] value cannot be converted to type {dtype.name} without overflow: {value}"
-        )
+    low = -1 if dtype.name == "uint8" and isinstance(value, float) else -limit if limit else None
+    if limit is None or low <= value <= limit:
+        return
+    if dtype.is_floating_point and not isfinite(value):
+        return
+    if dtype.is_signed and value == -limit - 1 and not dtype.is_floating_point:
+        return
+    raise RuntimeError(
+        f"[{operator}] value cannot be converted to type {dtype.name} without overflow: {value}"
+    )
 
 
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=None, layout=None):

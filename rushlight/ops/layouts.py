@@ -438,6 +438,9 @@ class concatenated(broadcast):
         if not a.tensors:
             raise ValueError(f"[{a.op_name}] expected a non-empty list of Tensors")
         first, dim = a.tensors[0], a["dim"]
+        for i, x in enumerate(a.tensors):
+            if x.rank == 0:
+                raise RuntimeError(f"[{a.op_name}] zero-dimensional tensor (at position {i}) cannot be concatenated")
         dim = positive(dim, first.rank)[0]
         total = 0
         for x in a.tensors:

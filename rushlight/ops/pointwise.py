@@ -60,9 +60,9 @@ def div(x, y):
     return word.div(x, y)
 
 
-@div.derivative
-def _(g, out, y):
-    return g / y, -g * out / y
+@div.derivative                     # by the operands: the result may be written afterwards
+def _(g, x, y):
+    return g / y, -g * (x / y) / y
 
 
 @scalar("neg(Tensor self) -> Tensor", domain=NUMBERS, promote=promotion.negating,
@@ -418,7 +418,7 @@ def copy(x, src, non_blocking):
 
 @copy.derivative
 def _(g):
-    return None, g
+    return fill(g, 0), g
 
 
 @scalar("fill.Scalar(Tensor self, Scalar value) -> Tensor", promote=promotion.numeric.of("self"), domain=ALL,
