@@ -3,6 +3,8 @@
 // another library is held by its owner's reference until the last tensor on it is gone.
 #include "convert.h"
 
+#include <cmath>
+
 #include "dtype.h"
 #include "half.h"
 #include "tape.h"
@@ -287,6 +289,23 @@ Ref scalar_of(DType dtype, const char* at) {
   }
 }
 
+namespace {
+
+// Integers must not wrap around, but for negative ones in uint8.
+void check_fits(DType dtype, PyObject* o) {
+  int bits = static_cast<int>(8 * rl::itemsize(dtype)) - (dtype == DType::UInt8 ? 0 : 1);
+  double limit = std::ldexp(1.0, bits), v = PyFloat_AsDouble(o);
+  if (v == -1.0 && PyErr_Occurred()) throw PythonError();
+  double low = dtype != DType::UInt8 ? -limit - 1 : PyFloat_Check(o) ? -1.0 : -limit;
+  // Of 64 bits a double says enough for floats only; whole numbers are checked as they are read.
+  if (bits == 63 && !PyFloat_Check(o)) return;
+  if (v < limit && v > low) return;
+  raise(PyExc_RuntimeError, "value cannot be converted to type %s without overflow: %R",
+      dtype_name(dtype), o);
+}
+
+}  // namespace
+
 void store_scalar(DType dtype, char* at, PyObject* o) {
   if (dtype == DType::Bool) {
     *at = static_cast<char>(check(PyObject_IsTrue(o)));
@@ -302,6 +321,7 @@ void store_scalar(DType dtype, char* at, PyObject* o) {
       default: store(at, v); return;
     }
   }
+  check_fits(dtype, o);
   int64_t v = integer_value(o);
   switch (dtype) {
     case DType::UInt8: store(at, static_cast<uint8_t>(v)); return;

@@ -4,7 +4,10 @@
 // stack.
 #include "core.h"
 
+#include <cxxabi.h>
 #include <dlfcn.h>
+#include <unistd.h>
+
 #include <new>
 
 #include "dtype.h"
@@ -31,9 +34,15 @@ void raise(PyObject* type, const char* format, ...) {
   throw PythonError();
 }
 
+void wait_for_exit() noexcept {
+  for (;;) pause();
+}
+
 void translate() noexcept {
   try {
     throw;
+  } catch (const abi::__forced_unwind&) {
+    wait_for_exit();
   } catch (const PythonError&) {
     if (!PyErr_Occurred())
       PyErr_SetString(PyExc_SystemError, "rushlight._core: an error without an exception");

@@ -52,8 +52,17 @@ std::string user_line();  // "file.py:12 in f", the innermost frame outside the 
 inline PyObject* check(PyObject* p) { if (!p) throw PythonError(); return p; }
 inline int check(int r) { if (r < 0) throw PythonError(); return r; }
 
+// The interpreter ends while a daemon thread is in here: Python unwinds that thread by force, which
+// no frame of C++ may stop. It sleeps until the process has gone.
+[[noreturn]] void wait_for_exit() noexcept;
+
 template <class F> PyObject* guarded(F&& body) noexcept {
   try { return body(); } catch (...) { translate(); return nullptr; }
+}
+template <class F> PyObject* noted(F&& body) noexcept {  // and tells the user's line
+  PyObject* made = guarded(body);
+  if (!made) note_user_line();
+  return made;
 }
 template <class F> int guarded_int(F&& body) noexcept {
   try { return body(); } catch (...) { translate(); return -1; }

@@ -170,7 +170,11 @@ Ref run_gemm(Plan* p, Call& call) {
     failed = e.what();
     kind = e.kind;
   } catch (const std::exception& e) { failed = e.what(); }
-  PyEval_RestoreThread(state);
+  try {
+    PyEval_RestoreThread(state);
+  } catch (...) {
+    wait_for_exit();
+  }
   for (Storage* s : held)
     if (s) rl::decref(s);
   if (!failed.empty()) throw rl::Error(kind, failed);

@@ -54,6 +54,11 @@ void check_result(const char* op, const Layout* result, const Layout* out, bool 
         rl::shape_text(result->ndim, result->dims).c_str());
 }
 
+// Before a derivative is made for a result of this shape.
+void check_shape(const char* op, const Plan* functional, const Tensor* out) {
+  if (functional->kind == PlanKind::Leaf) check_result(op, functional->outs[0], out->layout, true);
+}
+
 // An empty out takes the result's memory.
 void take_over(Tensor* out, Tensor* result) {
   Own<Tensor> cast;
@@ -178,7 +183,10 @@ Ref write_call(Call& call, PyObject* out, bool inplace) {
   // `fill_` and its like, which have no derivative: what was there before no longer matters.
   bool ends = inplace && !call.op->differentiable && grad_mode() && needs_grad(outs[0]);
   Own<Node> node;
-  if (call.needs.size()) node = node_before_write(call, plan, outs[0]);
+  if (call.needs.size()) {
+    if (inplace) check_shape(op, plan->functional, outs[0]);
+    node = node_before_write(call, plan, outs[0]);
+  }
   else if (ends) node = node_of_constant(call.op);
   if (writes_directly(plan, call, outs, nouts)) plan_write(plan, call, outs, nouts);
   else write_by_temporary(plan, call, outs, nouts, inplace);

@@ -141,7 +141,7 @@ PyObject* backward(PyObject* o, PyObject* args, PyObject* kwargs) {
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOOO", const_cast<char**>(keywords), &gradient,
           &retain, &create, &inputs))
     return nullptr;
-  return guarded([&] {
+  return noted([&] {
     Ref outputs = checked(PyTuple_Pack(1, o));
     Ref gradients = checked(PyTuple_Pack(1, gradient));
     bool create_graph = check(PyObject_IsTrue(create));

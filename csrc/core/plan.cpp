@@ -195,6 +195,16 @@ void copy_targets(Plan* p, const Call& call) {
   }
 }
 
+// Whether some rows have no elements, for a recipe that gives such rows no result.
+void check_rows(const rl::Recipe& r, const char* op, const Layout* full) {
+  if (!r.nonempty || full->numel) return;
+  for (int d = 0; d < full->ndim; d++)
+    if ((r.rows >> d & 1) && !full->dims[d])
+      raise(r.rows + 1 == 1u << full->ndim ? PyExc_RuntimeError : PyExc_IndexError,
+          "[%s] expected the reduced dims of %s to have a non-zero size", op,
+          rl::shape_text(full->ndim, full->dims).c_str());
+}
+
 void build_leaf(Plan* p, const Call& call) {
   const rl::Recipe& r = p->recipe->recipe;
   if (r.ninputs != call.tensors.size())
@@ -202,6 +212,7 @@ void build_leaf(Plan* p, const Call& call) {
         call.op->text, r.kernel->key, r.ninputs, call.tensors.size());
   Layout* inputs[8];
   for (int i = 0; i < r.ninputs; i++) inputs[i] = call.tensors[i]->layout;
+  check_rows(r, call.op->text, inputs[0]);
   p->nouts = r.noutputs;
   try {
     p->loop = rl::loop_plan(call.op->text, r, inputs, nullptr, nullptr, 0, p->outs);

@@ -64,12 +64,13 @@ char number_kind(const char* text) {
 
 PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"kernel_key", "rule", "rows_mask", "in_kinds", "out_kinds",
-      "out_dtypes", "numbers", "sizes", nullptr};
+      "out_dtypes", "numbers", "sizes", "nonempty", nullptr};
   PyObject *key, *dtypes, *numbers = nullptr, *sizes = Py_None;
   const char *rule, *in_kinds, *out_kinds;
   unsigned rows;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UsIssO|OO", const_cast<char**>(keywords), &key,
-          &rule, &rows, &in_kinds, &out_kinds, &dtypes, &numbers, &sizes))
+  int nonempty = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UsIssO|OOp", const_cast<char**>(keywords), &key,
+          &rule, &rows, &in_kinds, &out_kinds, &dtypes, &numbers, &sizes, &nonempty))
     return nullptr;
   return guarded([&] {
     Own<RecipeObject> r(self_of(check(type->tp_alloc(type, 0))));
@@ -77,6 +78,7 @@ PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     r->key = Py_NewRef(key);
     r->sizes = sizes == Py_None ? -1 : static_cast<int>(read_int("sizes", sizes));
     read_rule(r.get(), rule, rows, in_kinds, out_kinds, dtypes);
+    r->recipe.nonempty = nonempty;
     r->recipe.kernel = rl::kernel_find(PyUnicode_AsUTF8(key));
     if (!r->recipe.kernel) raise(PyExc_KeyError, "[Recipe] no precompiled kernel %U", key);
     Ref list = numbers ? checked(PySequence_Tuple(numbers)) : checked(PyTuple_New(0));

@@ -255,7 +255,7 @@ PyObject* grad(PyObject*, PyObject* args, PyObject* kwargs) {
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|OOpp", const_cast<char**>(keywords), &outputs,
           &inputs, &gradients, &keep, &create, &unused))
     return nullptr;
-  return guarded([&] {
+  return noted([&] {
     Ref out = checked(as_tuple(outputs)), in = checked(as_tuple(inputs));
     Ref given = gradients == Py_None ? Ref() : checked(as_tuple(gradients));
     bool retain = keep == Py_None ? create : check(PyObject_IsTrue(keep));
@@ -271,7 +271,7 @@ PyObject* backward(PyObject*, PyObject* args, PyObject* kwargs) {
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOpO", const_cast<char**>(keywords), &outputs,
           &gradients, &keep, &create, &inputs))
     return nullptr;
-  return guarded([&] {
+  return noted([&] {
     Ref out = checked(as_tuple(outputs));
     Ref given = gradients == Py_None ? Ref() : checked(as_tuple(gradients));
     Ref in = inputs == Py_None ? Ref() : checked(as_tuple(inputs));

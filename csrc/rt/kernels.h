@@ -69,6 +69,7 @@ struct Recipe {
   Operand in[8];
   Output out[4];
   DType out_dtype[4];
+  bool nonempty;               // rows of no elements have no result
 };
 
 struct LoopPlan {

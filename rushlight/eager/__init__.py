@@ -130,7 +130,6 @@ def method_function(name):
 METHOD_FUNCTIONS = (
     "max",
     "min",
-    "argmin",
     "all",
     "any",
     "norm",

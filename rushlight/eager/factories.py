@@ -2,7 +2,7 @@
 one sequence of them.
 """
 
-from math import ceil
+from math import ceil, isfinite
 
 from rushlight import _core
 from rushlight.ops import TABLE
@@ -56,6 +56,35 @@ def empty(
     return finished(_core.empty(sizes(size), dtype or DEFAULT[0]), requires_grad)
 
 
+LARGEST = {
+    "uint8": 2**8 - 1,
+    "int8": 2**7 - 1,
+    "int16": 2**15 - 1,
+    "int32": 2**31 - 1,
+    "int64": 2**63 - 1,
+    "float16": 65504.0,
+    "bfloat16": float.fromhex("0x1.fep127"),
+    "float32": float.fromhex("0x1.fffffep127"),
+}
+
+
+def check_range(operator, value, dtype):
+    """A number must not wrap around, nor a finite one become an infinity; negative integers
+    to uint8 do wrap.
+    """
+    limit = LARGEST.get(dtype.name)
+    low = -1 if dtype.name == "uint8" and isinstance(value, float) else -limit if limit else None
+    if limit is None or low <= value <= limit:
+        return
+    if dtype.is_floating_point and not isfinite(value):
+        return
+    if dtype.is_signed and value == -limit - 1 and not dtype.is_floating_point:
+        return
+    raise RuntimeError(
+        f"[{operator}] value cannot be converted to type {dtype.name} without overflow: {value}"
+    )
+
+
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=None, layout=None):
     """Every element is `fill_value`; dtype by its type where none is given."""
     device_of(device)
@@ -69,6 +98,7 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=
             if isinstance(fill_value, int)
             else DEFAULT[0]
         )
+    check_range("full", fill_value, dtype)
     shape = sizes((size,)) if not isinstance(size, int) else (size,)
     return finished(TABLE["full"].native(shape, fill_value, dtype=dtype), requires_grad)
 
@@ -184,17 +214,17 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         out = data.detach().clone()
         out = out if dtype is None else out.to(dtype)
     elif hasattr(data, "__array_interface__") or hasattr(data, "__array__"):
-        out = from_numpy_or_scalar(data).clone()
+        out = from_numpy_copy(data)
         out = out if dtype is None else out.to(dtype)
     else:
         out = _core.tensor(data, dtype)
     return finished(out, requires_grad)
 
 
-def from_numpy_or_scalar(data):
+def from_numpy_copy(data):
     import numpy
 
-    array = numpy.asarray(data)
+    array = numpy.array(data, order="C")
     return _core.from_numpy(array if array.ndim else array.reshape(1)).reshape(array.shape)
 
 

@@ -1,5 +1,7 @@
 """`autograd.Function`: an operation with a backward of one's own, and `grad`."""
 
+import weakref
+
 from rushlight import _core
 
 
@@ -9,38 +11,53 @@ class Context:
     """
 
     def __init__(self):
-        self.kept, self.versions, self.dirty, self.undefined, self.without = (), (), (), True, ()
+        self._given, self._saved, self._node = (), None, None
+        self._dirty, self._without, self._materialize = (), (), True
 
     def save_for_backward(self, *tensors):
-        self.kept = tensors
-        self.versions = tuple(t._version if isinstance(t, _core.Tensor) else 0 for t in tensors)
+        """Tensors (or None) that backward reads; their versions are checked then."""
+        for t in tensors:
+            if t is not None and not isinstance(t, _core.Tensor):
+                raise TypeError(
+                    "save_for_backward can only save variables, but argument "
+                    f"{tensors.index(t)} is of type {type(t).__name__}"
+                )
+        self._given = tensors
 
     @property
     def saved_tensors(self):
-        for t, version in zip(self.kept, self.versions):
-            if isinstance(t, _core.Tensor) and t._version != version:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an "
-                    f"inplace operation: a saved tensor of shape {list(t.shape)} is at version "
-                    f"{t._version}; expected "
-                    f"version {version} instead"
-                )
-        return self.kept
+        if self._saved is None:
+            return self._given
+        node = self._node and self._node()
+        return tuple(s if s is None else s.unpack(node) for s in self._saved)
 
     def mark_dirty(self, *tensors):
-        self.dirty = tensors
+        """Arguments that forward wrote in place and gives back."""
+        self._dirty = tensors
 
     def mark_non_differentiable(self, *tensors):
-        self.without = tensors
+        """Outputs that no gradient flows through."""
+        self._without = tensors
 
     def set_materialize_grads(self, value):
-        self.undefined = bool(value)
+        """Whether backward is given zeros (the default) or None for outputs that nobody used."""
+        self._materialize = bool(value)
+
+    def keep(self, outs):
+        """Saved tensors become memory with a version; outputs make no cycle through their node."""
+        number = {id(o): i for i, o in enumerate(outs)}
+        self._saved = tuple(
+            t if t is None else _core.SavedTensor(t, number.get(id(t), -1)) for t in self._given
+        )
+        self._given = ()
+        return tuple(s for s in self._saved if s is not None)
 
 
 class Function:
     """Subclass with static `forward(ctx, *args)` and `backward(ctx, *grads)`; call `.apply(*args)`.
 
-    `backward` returns one gradient (or None) for each argument of `forward`.
+    `backward` returns one gradient (or None) for each argument of `forward`. `forward(*args)` with
+    `setup_context(ctx, inputs, output)` is the other form.
     """
 
     @staticmethod
@@ -55,10 +72,16 @@ class Function:
             "You must implement the backward function for custom autograd.Function."
         )
 
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        raise NotImplementedError("setup_context is not implemented.")
+
     @classmethod
     def apply(cls, *args):
+        """Run forward without gradients; where an argument requires one, its derivative is
+        backward.
+        """
         ctx = Context()
-        tensors = [a for a in args if isinstance(a, _core.Tensor)]
         ctx.needs_input_grad = tuple(isinstance(a, _core.Tensor) and a.requires_grad for a in args)
         wanted = _core.is_grad_enabled() and any(ctx.needs_input_grad)
         before = _core.mode()
@@ -71,35 +94,72 @@ class Function:
                 result = cls.forward(ctx, *args)
         finally:
             _core.set_mode(before)
-        if not wanted:
-            return result
-        outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-        outs = tuple(
-            o.detach() if any(o is a for a in tensors) and not any(o is d for d in ctx.dirty) else o
-            for o in outs
-        )
+        return cls.recorded(ctx, args, result) if wanted else result
+
+    @classmethod
+    def recorded(cls, ctx, args, result):
+        """The outputs as results of a node of the tape."""
+        several = isinstance(result, (tuple, list))
+        outs = list(result) if several else [result]
+        among = lambda x, those: any(x is y for y in those)
+        for x in ctx._dirty:
+            if not among(x, args):
+                raise RuntimeError(f"{cls.__name__}: a tensor given to mark_dirty is no argument")
+        tensors = tuple(a for a in args if isinstance(a, _core.Tensor))
+        outs = [o.detach() if among(o, tensors) and not among(o, ctx._dirty) else o for o in outs]
+        saved = ctx.keep(outs)
+        slots = [i for i, o in enumerate(outs) if not among(o, ctx._without)]
+        count = len(outs)
 
         def backward(*grads):
-            if ctx.undefined:
-                from .factories import zeros_like
+            given = [None] * count
+            for i, g in zip(slots, grads):
+                given[i] = g
+            return cls.gradients(ctx, args_are_tensors, given)
 
-                grads = tuple(zeros_like(o) if g is None else g for g, o in zip(grads, outs))
-            given = cls.backward(ctx, *grads)
-            given = given if isinstance(given, (tuple, list)) else (given,)
-            if len(given) < len(args) or any(g is not None for g in given[len(args) :]):
-                raise RuntimeError(
-                    f"function {cls.__name__}Backward returned an incorrect number of gradients "
-                    "(expected "
-                    f"{len(args)}, got {len(given)})"
+        args_are_tensors = tuple(isinstance(a, _core.Tensor) for a in args)
+        made = _core.python_node(
+            tensors,
+            backward,
+            tuple(outs[i] for i in slots),
+            f"{cls.__name__}Backward",
+            saved,
+            ctx._materialize,
+        )
+        for i, o in zip(slots, made):
+            outs[i] = o
+            if isinstance(o, _core.Tensor) and o.grad_fn is not None:
+                ctx._node = weakref.ref(o.grad_fn)
+        return tuple(outs) if several else outs[0]
+
+    @classmethod
+    def gradients(cls, ctx, are_tensors, grads):
+        """What backward returns, checked; one entry a tensor among the arguments."""
+        given = cls.backward(ctx, *grads)
+        given = given if isinstance(given, (tuple, list)) else (given,)
+        n = len(are_tensors)
+        if len(given) < n or any(g is not None for g in given[n:]):
+            raise RuntimeError(
+                f"function {cls.__name__}Backward returned an incorrect number of "
+                f"gradients (expected {n}, got {len(given)})"
+            )
+        for i, g in enumerate(given):
+            if g is not None and not isinstance(g, _core.Tensor):
+                raise TypeError(
+                    f"function {cls.__name__}Backward returned a {type(g).__name__} as "
+                    f"gradient {i}; expected a Tensor or None"
                 )
-            return tuple(g for a, g in zip(args, given) if isinstance(a, _core.Tensor))
+            if g is not None and not are_tensors[i]:
+                raise RuntimeError(
+                    f"function {cls.__name__}Backward returned a gradient different "
+                    f"from None at position {i}, but the corresponding forward "
+                    "input was not a Variable"
+                )
+        return tuple(g for g, tensor in zip(given, are_tensors) if tensor)
 
-        outs = _core.python_node(tuple(tensors), backward, outs, f"{cls.__name__}Backward")
-        return outs if isinstance(result, (tuple, list)) else outs[0]
 
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        raise NotImplementedError
+def listed(v):
+    return tuple(v) if isinstance(v, (tuple, list)) else (v,)
 
 
 def grad(
@@ -115,7 +175,13 @@ def grad(
     """Gradients of the outputs with respect to the inputs, without touching `.grad`: a tuple, one
     an input.
     """
-    listed = lambda v: tuple(v) if isinstance(v, (tuple, list)) else (v,)
+    if is_grads_batched:
+        raise NotImplementedError("[grad] is_grads_batched is not supported yet")
+    if allow_unused is False and materialize_grads:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads="
+            "True, but got: allow_unused=False."
+        )
     outputs, inputs = listed(outputs), listed(inputs)
     seeds = (None,) * len(outputs) if grad_outputs is None else listed(grad_outputs)
     retain = create_graph if retain_graph is None else retain_graph
@@ -130,11 +196,12 @@ def grad(
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, inputs=None):
-    """`.backward()` of several tensors at once."""
-    tensors = tuple(tensors) if isinstance(tensors, (tuple, list)) else (tensors,)
-    if grad_tensors is None:
-        grads = (None,) * len(tensors)
-    else:
-        grads = tuple(grad_tensors) if isinstance(grad_tensors, (tuple, list)) else (grad_tensors,)
-    retain = create_graph if retain_graph is None else retain_graph
-    _core.backward(tensors, grads, retain, create_graph, inputs)
+    """`.backward()` of several tensors at once: one run of the engine."""
+    grads = None if grad_tensors is None else listed(grad_tensors)
+    _core.backward(
+        listed(tensors),
+        grads,
+        retain_graph,
+        create_graph,
+        None if inputs is None else listed(inputs),
+    )

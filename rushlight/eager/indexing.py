@@ -12,6 +12,11 @@ def index(x, key, *value):
     """x[key], or x[key] = value, where core found no native view."""
     if value:
         return assign(x, key, value[0])
+    if isinstance(key, (float, str)):
+        raise (IndexError if isinstance(key, float) else TypeError)(
+            "[index] only integers, slices (`:`), ellipsis (`...`), None and integer or bool "
+            f"tensors are valid indices, got {key!r}"
+        )
     if isinstance(key, list):
         key = factories.tensor(key)
     if (

@@ -2,6 +2,8 @@
 for.
 """
 
+from collections import namedtuple
+
 from rushlight import _core
 from rushlight.ops import TABLE
 
@@ -102,7 +104,9 @@ def copy_(self, src, non_blocking=False):
 
 
 def fill_(self, value):
-    return op("fill").inplace(self, value.item() if isinstance(value, Tensor) else value)
+    value = value.item() if isinstance(value, Tensor) else value
+    factories.check_range("fill_", value, self.dtype)
+    return op("fill").inplace(self, value)
 
 
 def zero_(self):
@@ -126,35 +130,47 @@ def bernoulli_(self, p=0.5, generator=None):
     return copy_(self, drawn.lt(p))
 
 
-def reduce_pair(value, place):
+def reduce_pair(value, elementwise):
+    """max and min: of all elements, along a dim (values and positions), or of two tensors."""
+
     def method(self, dim=None, keepdim=False):
         if dim is None:
             return op(value)(self)
-        from collections import namedtuple
+        if isinstance(dim, Tensor):
+            return op(elementwise)(self, dim)
+        return found(*op(f"{value[1:]}_dim")(self, dim, keepdim))
 
-        found = namedtuple(value[1:], ("values", "indices"))
-        source = self if value == "amax" else op("neg")(self)
-        return found(op(value)(self, dim, keepdim), op("argmax")(source, dim, keepdim))
-
+    found = namedtuple(value[1:], ("values", "indices"))
     return method
 
 
-def argmin(self, dim=None, keepdim=False):
-    return op("argmax")(op("neg")(self), dim, keepdim)
-
-
 def all_(self, dim=None, keepdim=False):
-    return op("amin")(to(self, _core.bool), () if dim is None else dim, keepdim)
+    """Whether no element is 0 (of no elements: True); uint8 gives uint8, as PyTorch has it."""
+    return truth(self, "amin", dim, keepdim)
 
 
 def any_(self, dim=None, keepdim=False):
-    return op("amax")(to(self, _core.bool), () if dim is None else dim, keepdim)
+    """Whether some element is not 0 (of no elements: False)."""
+    return truth(self, "amax", dim, keepdim)
+
+
+def truth(self, fold, dim, keepdim):
+    if self.numel():
+        out = op(fold)(to(self, _core.bool), () if dim is None else dim, keepdim)
+    else:  # folds of nothing are refused, counts of nothing are 0
+        counted = op("sum")(to(self, _core.bool), dim, keepdim)
+        out = op("eq" if fold == "amin" else "ne")(counted, 0)
+    return to(out, _core.uint8) if self.dtype is _core.uint8 else out
 
 
 def norm(self, p=2, dim=None, keepdim=False):
     """The p-norm over `dim` (all dims where None); p 1, 2, inf."""
+    if not self.is_floating_point():
+        raise RuntimeError(
+            f"[norm] Expected a floating point or complex tensor as input. Got {self.dtype!r}"
+        )
     if p in (2, "fro"):
-        return op("sqrt")(op("sum")(self * self, dim, keepdim))
+        return op("euclidean_norm")(self, dim, keepdim)
     if p == 1:
         return op("sum")(op("abs")(self), dim, keepdim)
     if p == float("inf"):
@@ -185,6 +201,8 @@ def split(self, split_size_or_sections, dim=0):
     """Views of consecutive pieces along `dim`."""
     n = self.size(dim)
     k = split_size_or_sections
+    if isinstance(k, int) and (k < 0 or k == 0 and n):
+        raise RuntimeError(f"[split] split_size must be positive, got {k} for a dim of size {n}")
     pieces = [min(k, n - i) for i in range(0, n, k)] or [0] if isinstance(k, int) else list(k)
     if sum(pieces) != n:
         raise RuntimeError(
@@ -200,6 +218,8 @@ def split(self, split_size_or_sections, dim=0):
 
 
 def chunk(self, chunks, dim=0):
+    if chunks < 1:
+        raise RuntimeError(f"[chunk] expects `chunks` to be greater than 0, got: {chunks}")
     n = self.size(dim)
     return split(self, max(-(-n // chunks), 1), dim)
 
@@ -251,7 +271,7 @@ def reduce_ex(self, protocol):
 
 
 def numbered(self, spec):
-    return format(self.item(), spec) if self.dim() == 0 and spec else str(self)
+    return format(self.item() if self.dim() == 0 else str(self), spec)
 
 
 METHODS = {
@@ -263,9 +283,8 @@ METHODS = {
     "uniform_": uniform_,
     "normal_": normal_,
     "bernoulli_": bernoulli_,
-    "max": reduce_pair("amax", "argmax"),
-    "min": reduce_pair("amin", "argmin"),
-    "argmin": argmin,
+    "max": reduce_pair("amax", "maximum"),
+    "min": reduce_pair("amin", "minimum"),
     "all": all_,
     "any": any_,
     "norm": norm,
@@ -304,7 +323,7 @@ METHODS = {
         size, value, dtype=dtype or self.dtype
     ),
     "new_tensor": lambda self, data, dtype=None: factories.tensor(data, dtype=dtype or self.dtype),
-    "square": lambda self: self * self,
+    "square": lambda self: op("pow")(self, 2),
     "T": property(lambda self: op("permute")(self, tuple(reversed(range(self.dim()))))),
     "mT": property(lambda self: op("transpose")(self, -2, -1)),
     "H": property(lambda self: op("transpose")(self, 0, 1)),

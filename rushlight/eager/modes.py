@@ -1,6 +1,7 @@
 """The mode word's gradient bits as PyTorch's context managers; each is a decorator too."""
 
 import functools
+import inspect
 
 from rushlight import _core
 
@@ -22,10 +23,38 @@ class Mode:
         _core.set_mode(self.before.pop())
 
     def __call__(self, function):
+        if inspect.isgeneratorfunction(function):
+            return self.around_generator(function)
+
         @functools.wraps(function)
         def inside(*args, **kwargs):
-            with type(self).again(self):
+            with self.again():
                 return function(*args, **kwargs)
+
+        return inside
+
+    def around_generator(self, function):
+        """The mode holds while the generator's own code runs, not while it waits."""
+
+        @functools.wraps(function)
+        def inside(*args, **kwargs):
+            generator = function(*args, **kwargs)
+            step, value = generator.send, None
+            while True:
+                try:
+                    with self.again():
+                        made = step(value)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    value = yield made
+                    step = generator.send
+                except GeneratorExit:
+                    with self.again():
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    step, value = generator.throw, error
 
         return inside
 
@@ -67,6 +96,15 @@ class set_grad_enabled(Mode):
     def __enter__(self):
         self.before.append(self.outer)
         self.enter()
+
+    def __call__(self, function):
+        _core.set_mode(self.outer)
+        return super().__call__(function)
+
+    def again(self):
+        mode = set_grad_enabled(self.on)
+        _core.set_mode(mode.outer)
+        return mode
 
 
 INFERENCE = 16  # docs/native.md, mode word

@@ -86,7 +86,7 @@ def converted(op, a):
             or other == "bool"
             and dtypes.category(v.dtype) == 2
         ):
-            raise TypeError(f"[{op.name}] expected {name} to be {other}, got {v.dtype}")
+            raise RuntimeError(f"[{op.name}] expected {name} to be {other}, got {v.dtype}")
         return v.to(other)
 
     return a.map(change)
@@ -103,6 +103,7 @@ def leaf(recorder, op, a, inputs):
     op.infer(a)  # shapes that do not fit are told of here, by the rule itself
     rule, rows, kinds, outs = op.layout.native(changed, op.outputs)
     sizes = op.position.get(getattr(op.layout, "size", None))
+    nonempty = getattr(op.layout, "nonempty", False)  # checked by core for layouts to come
     return _core.Recipe(
         key,
         rule,
@@ -112,6 +113,7 @@ def leaf(recorder, op, a, inputs):
         tuple(getattr(_core, d) for d in results),
         tuple(numbers_of(op, best, changed.values)),
         sizes,
+        nonempty,
     )
 
 

@@ -7,33 +7,30 @@ PRECISION, THRESHOLD, EDGE, WIDTH = 4, 1000, 3, 80
 
 class Formatter:
     """One way of writing every number of a tensor: integers, fixed point or scientific, to one
-    width.
+    width. Zeros, NaN and infinities decide nothing.
     """
 
     def __init__(self, values, floating):
-        self.floating, self.scientific, self.whole = floating, False, True
+        self.floating, self.scientific, self.whole, self.width = floating, False, True, 1
         if not floating:
             self.width = max([len(str(v)) for v in values], default=1)
             return
-        finite = [abs(v) for v in values if isfinite(v) and v != 0]
-        self.whole = all(v == int(v) for v in finite)
-        low, high = min(finite, default=0), max(finite, default=0)
-        if self.whole:
-            self.scientific = (
-                bool(finite) and (high / low > 1000.0 or high > 1e8) and high >= 1e8 or high > 1e8
-            )
-        elif finite:
-            self.scientific = high / low > 1000.0 or high > 1e8 or low < 1e-4
-        self.width = max([len(self.raw(v)) for v in values], default=1)
+        numbers = [v for v in values if isfinite(v) and v != 0]
+        if not numbers:
+            return
+        low, high = min(map(abs, numbers)), max(map(abs, numbers))
+        self.whole = all(v == int(v) for v in numbers)
+        self.scientific = high / low > 1000.0 or high > 1e8 or low < 1e-4
+        self.width = max(len(self.raw(v)) for v in numbers)
 
     def raw(self, v):
         if not self.floating:
             return str(v)
-        if not isfinite(v):
-            return str(v)
         if self.scientific:
             return f"{v:.{PRECISION}e}"
-        return f"{v:.0f}." if self.whole else f"{v:.{PRECISION}f}"
+        if self.whole:
+            return f"{v:.0f}." if isfinite(v) else str(v)
+        return f"{v:.{PRECISION}f}"
 
     def __call__(self, v):
         return self.raw(v).rjust(self.width)
@@ -41,7 +38,6 @@ class Formatter:
 
 def text(x):
     """`repr` of a tensor."""
-    name = {True: "Parameter containing:\n"}.get(type(x).__name__ == "Parameter", "")
     plain = x.detach()
     dtype = plain.dtype
     suffixes = []
@@ -62,7 +58,7 @@ def text(x):
         suffixes.append(f"grad_fn=<{x.grad_fn.name}>")
     elif x.requires_grad:
         suffixes.append("requires_grad=True")
-    return name + wrapped("tensor(" + body, suffixes) + ")"
+    return wrapped("tensor(" + body, suffixes) + ")"
 
 
 def _float32():
@@ -72,7 +68,7 @@ def _float32():
 
 
 def wrapped(text, suffixes):
-    last = len(text) - text.rfind("\n") - 1
+    last = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
         if last + len(suffix) + 2 > WIDTH:
             text += ",\n       " + suffix
@@ -109,7 +105,7 @@ def leaves(x, short=None):
 def nested(x, indent, format_, short=None):
     short = summarised(x) if short is None else short
     if x.dim() == 0:
-        return format_.raw(x.item())
+        return format_(x.item())
     if x.dim() == 1:
         return row(x, indent, format_, short)
     parts = [

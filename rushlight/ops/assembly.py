@@ -28,6 +28,12 @@ def _(g, tensors, dim):
 @composition("stack(Tensor[] tensors, int dim=0) -> Tensor", method=False,
              samples=(call([t(2, 3), t(2, 3)], 0), call([t(3), t(3), t(3)], -1)))
 def stack(tensors, dim):
+    if not tensors:
+        raise RuntimeError("[stack] expects a non-empty list of Tensors")
+    for i, x in enumerate(tensors):
+        if tuple(x.shape) != tuple(tensors[0].shape):
+            raise RuntimeError(f"[stack] expects each tensor to be equal size, but got {list(tensors[0].shape)} at entry 0 and "
+                               f"{list(x.shape)} at entry {i}")
     dim = positive((dim,), tensors[0].rank + 1)[0]
     return cat([unsqueeze(x, dim) for x in tensors], dim)
 

@@ -268,7 +268,19 @@ class same_rows(broadcast):
 
 
 class per_row(same_rows):
-    """Every output is one number a row; `keepdim`, where the schema has it, says whether the dims stay."""
+    """Every output is one number a row; `keepdim`, where the schema has it, says whether the dims stay. `nonempty`: rows of
+    no elements have no result (the largest of none) and are refused."""
+    def __init__(self, over="dim", per_row=(), nonempty=False):
+        super().__init__(over, per_row)
+        self.nonempty = nonempty
+
+    def infer(self, a, dtypes_):
+        full = self.full(a)
+        if self.nonempty and any(isinstance(full[d], int) and full[d] == 0 for d in self.rows(a)):
+            raise (RuntimeError if len(self.rows(a)) == len(full) else IndexError)(
+                f"[{a.op_name}] expected the reduced dims of {list(full)} to have a non-zero size")
+        return super().infer(a, dtypes_)
+
     def row_output(self, i):
         return True
 
@@ -415,15 +427,20 @@ class matmul(broadcast):
         if x.rank == 3 and not x.shape[0] == y.shape[0]:
             raise ShapeError(f"[{a.op_name}] expected batches of equal size, got {x.layout} and {y.layout}")
         shape = (*x.shape[:-1], y.shape[-1])
-        if "mat1" in a:
-            a["self"].layout.expand(shape)
+        if "mat1" in a and tuple(broadcast_shape((a["self"].shape, shape), a.op_name)) != tuple(shape):
+            raise ShapeError(f"[{a.op_name}] {a['self'].layout} does not broadcast to the product's shape {list(shape)}")
         return [dense(shape, dtypes_[0], None, a.device)]
 
 
 class concatenated(broadcast):
     """Like the first tensor, with the sizes along `dim` added up."""
     def infer(self, a, dtypes_):
+        if not a.tensors:
+            raise ValueError(f"[{a.op_name}] expected a non-empty list of Tensors")
         first, dim = a.tensors[0], a["dim"]
+        for i, x in enumerate(a.tensors):
+            if x.rank == 0:
+                raise RuntimeError(f"[{a.op_name}] zero-dimensional tensor (at position {i}) cannot be concatenated")
         dim = positive(dim, first.rank)[0]
         total = 0
         for x in a.tensors:

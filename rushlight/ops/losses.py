@@ -1,4 +1,6 @@
 """What models call by another signature than ATen's primitives: softmax with a dtype, layer norm, losses. Compositions."""
+from rushlight import dtypes
+
 from . import promotion
 from .declare import composition, rows
 from .layouts import per_row
@@ -9,14 +11,21 @@ from .samples import call, t
 from .views import reshape, unsqueeze
 
 
+def floating_rows(x, dtype, name):
+    if dtype is None and dtypes.category(x.dtype) < 2:
+        raise NotImplementedError(f"[{name}] not implemented for {x.dtype}: give a floating dtype")
+
+
 @composition("softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
              samples=(call(t(3, 5), 1), call(t(3, 5), 0), call(t(3, 5), 1, dtype="float64")))
 def softmax(x, dim, dtype):
+    floating_rows(x, dtype, "softmax")
     return softmax_rows(x if dtype is None else x.to(dtype), dim, False)
 
 
 @composition("log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", samples=(call(t(3, 5), 1), call(t(3, 5), 0)))
 def log_softmax(x, dim, dtype):
+    floating_rows(x, dtype, "log_softmax")
     return log_softmax_rows(x if dtype is None else x.to(dtype), dim, False)
 
 

@@ -1,8 +1,10 @@
 """Scalar bodies: what one element of the result is. Loops, dtypes, broadcasting and strides are not their business."""
 import math
 
+from rushlight import dtypes
+
 from . import promotion
-from .declare import ALL, FLOATS, NUMBERS, RUN, composition, derived, none, scalar
+from .declare import ALL, NUMBERS, RUN, composition, derived, none, scalar
 from .layouts import formatted
 from .samples import call, t
 from .values import word
@@ -58,9 +60,9 @@ def div(x, y):
     return word.div(x, y)
 
 
-@div.derivative
-def _(g, out, y):
-    return g / y, -g * out / y
+@div.derivative                     # by the operands: the result may be written afterwards
+def _(g, x, y):
+    return g / y, -g * (x / y) / y
 
 
 @scalar("neg(Tensor self) -> Tensor", domain=NUMBERS, promote=promotion.negating,
@@ -84,7 +86,7 @@ def _(g, x):
     return g * sign(x)
 
 
-@scalar("sign(Tensor self) -> Tensor", domain=FLOATS, derivative=none, samples=UNARY)
+@scalar("sign(Tensor self) -> Tensor", domain=NUMBERS, derivative=none, samples=UNARY)
 def sign(x):
     return word.sign(x)
 
@@ -199,26 +201,26 @@ def _(g, x):
     return -g * sin(x)
 
 
-@scalar("maximum(Tensor self, Tensor other) -> Tensor", domain=NUMBERS, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
+@scalar("maximum(Tensor self, Tensor other) -> Tensor", domain=ALL, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
 def maximum(x, y):
     return word.maximum(x, y)
 
 
 @maximum.derivative
 def _(g, x, y):
-    tie = where(eq(x, y), 0.5 * g, 0.0)
-    return where(gt(x, y), g, tie), where(gt(y, x), g, tie)
+    tie = where(eq(x, y), 0.5 * g, g)
+    return where(lt(x, y), 0.0, tie), where(gt(x, y), 0.0, tie)
 
 
-@scalar("minimum(Tensor self, Tensor other) -> Tensor", domain=NUMBERS, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
+@scalar("minimum(Tensor self, Tensor other) -> Tensor", domain=ALL, patterns=ARITHMETIC, samples=(call(t(2, 3), t(3)),))
 def minimum(x, y):
     return word.minimum(x, y)
 
 
 @minimum.derivative
 def _(g, x, y):
-    tie = where(eq(x, y), 0.5 * g, 0.0)
-    return where(lt(x, y), g, tie), where(lt(y, x), g, tie)
+    tie = where(eq(x, y), 0.5 * g, g)
+    return where(gt(x, y), 0.0, tie), where(lt(x, y), 0.0, tie)
 
 
 @scalar("pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", name="power", promote=promotion.floating, cost=20,
@@ -236,6 +238,13 @@ def _(g, out, x, y):
              samples=(call(t(2, 3), 2), call(t(2, 3), 3), call(t(2, 3, low=0.5), 0.5), call(t(2, 3, low=0.5), -1.5),
                       call(t(4, dtype="int64"), 2)))
 def pow(x, exponent):
+    whole = not isinstance(exponent, float)
+    if dtypes.category(x.dtype) < 2 and not whole:
+        x = to(x, dtypes.DEFAULT)
+    elif x.dtype == "bool" and not isinstance(exponent, bool):
+        x = to(x, "int64")
+    if dtypes.category(x.dtype) < 2:
+        return whole_power(x, exponent)
     if exponent == 2:
         return x * x
     if exponent == 3:
@@ -244,9 +253,26 @@ def pow(x, exponent):
         return clone(x)
     if exponent == 0.5:
         return sqrt(x)
+    if exponent == -0.5:
+        return rsqrt(x)
     if exponent == -1:
         return reciprocal(x)
     return power(x, exponent)
+
+
+def whole_power(x, n):
+    """Integers to an integer: by squaring, wrapping around."""
+    if n < 0:
+        raise RuntimeError("[pow] Integers to negative integer powers are not allowed.")
+    if x.dtype == "bool":
+        return logical_not(logical_not(x) * n) if n else logical_not(x * False)
+    out = None
+    while n:
+        if n & 1:
+            out = x if out is None else out * x
+        n >>= 1
+        x = x * x if n else x
+    return x * 0 + 1 if out is None else out * 1
 
 
 # ---- comparisons
@@ -333,19 +359,22 @@ def _(g, mask):
 
 # ---- activations
 
-@scalar("relu(Tensor self) -> Tensor", domain=NUMBERS, samples=UNARY + HALF)
+@scalar("relu(Tensor self) -> Tensor", domain=NUMBERS, promote=promotion.rectifying,
+        samples=UNARY + HALF)
 def relu(x):
-    return maximum(x, 0)
+    return where(lt(x, 0), 0, x)        # -0 stays, NaN stays
 
 
-@relu.derivative                    # not derived: at 0 the slope is 0 by convention, where maximum's would be 1/2
+@relu.derivative                    # not derived: at 0 the slope is 0 by convention
 def _(g, out):
-    return where(gt(out, 0), g, 0.0)
+    return where(le(out, 0), 0.0, g)
 
 
 @scalar("gelu(Tensor self, *, str approximate='none') -> Tensor", promote=promotion.floating, derivative=derived, cost=12,
         variants=({}, {"approximate": "tanh"}), samples=UNARY + HALF + (call(t(2, 3), approximate="tanh"),))
 def gelu(x, approximate):
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError(f"[gelu] approximate argument must be either none or tanh, got {approximate!r}")
     if approximate == "tanh":
         return 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
@@ -389,10 +418,15 @@ def copy(x, src, non_blocking):
 
 @copy.derivative
 def _(g):
-    return None, g
+    return fill(g, 0), g
 
 
-@scalar("fill.Scalar(Tensor self, Scalar value) -> Tensor", promote=promotion.numeric.of("self"), domain=ALL, derivative=none,
+@scalar("fill.Scalar(Tensor self, Scalar value) -> Tensor", promote=promotion.numeric.of("self"), domain=ALL,
         function=False, bottom=True, samples=(call(t(2, 3), 1.5), call(t(3, dtype="int64"), 7)))
 def fill(x, value):
     return value
+
+
+@fill.derivative
+def _(g):
+    return fill(g, 0)

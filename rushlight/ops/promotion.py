@@ -15,6 +15,7 @@ class Promotion:
     names: tuple = None             # the operands that take part; None: all
     by: str = None                  # the argument that overrides the result ("dtype")
     no_bools: str = None            # what to say where an operand is a bool
+    floats_only: bool = False       # the result must be floating
 
     def of(self, *names):
         return replace(self, names=names)
@@ -23,6 +24,8 @@ class Promotion:
         return self.names is None or name in self.names
 
     def __call__(self, a):
+        if self.floats_only:
+            self.check_floating(a)
         if self.by and a.get(self.by, None):
             return a[self.by], self.result or a[self.by]
         if self.no_bools and any(rank_of(v)[1] == "bool" for _, v in a.operands()):
@@ -33,6 +36,14 @@ class Promotion:
         if self.floor == "int" and dtypes.category(best) < 2:
             best = "int64"
         return best, self.result or best
+
+    def check_floating(self, a):
+        given = a.get(self.by, None)
+        found = given or common(a, self.takes_part)
+        if dtypes.category(found) < 2:
+            what = ("Optional dtype must be either a floating point or complex dtype" if given else
+                    "could not infer output dtype. Input dtype must be either a floating point or complex dtype")
+            raise RuntimeError(f"[{a.op_name}] {what}. Got: {found}")
 
 
 @dataclass(frozen=True)
@@ -102,11 +113,12 @@ def rank_of(v):
 numeric = Promotion()
 subtracting = Promotion(no_bools="Subtraction, the `-` operator, with a bool tensor is not supported. "
                                  "If you are trying to invert a mask, use logical_not() instead.")
+rectifying = Promotion(no_bools="Boolean inputs not supported for relu")
 negating = Promotion(no_bools="Negation, the `-` operator, on a bool tensor is not supported. "
                               "If you are trying to invert a mask, use logical_not() instead.")
 floating = Promotion("float")
 accumulating = Promotion("int", by="dtype")
-averaging = Promotion(by="dtype")
+averaging = Promotion(by="dtype", floats_only=True)
 comparing = Promotion(result="bool")
 converting = Converting()
 counting = Converting("int64", by="no")

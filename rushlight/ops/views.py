@@ -198,6 +198,11 @@ def _(g, x, dim, index):
 @composition("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", structural=("start", "length"),
              samples=(call(t(6, 4), 0, 1, 3),))
 def narrow(x, dim, start, length):
+    n = x.shape[wrapped(dim, x.rank)]
+    if all(isinstance(v, int) for v in (n, start, length)):
+        start = start + n if start < 0 else start
+        if length < 0 or start < 0 or start + length > n:
+            raise RuntimeError(f"[narrow] start ({start}) + length ({length}) exceeds dimension size ({n})")
     return slice(x, dim, start, start + length, 1)
 
 

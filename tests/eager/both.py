@@ -77,6 +77,8 @@ def outcome(function, *args, **kwargs):
     """("ok", value) or ("error", type)."""
     try:
         return "ok", function(*args, **kwargs)
+    except AssertionError:
+        raise
     except Exception as error:
         return "error", type(error)
 

@@ -6,7 +6,7 @@ import pytest
 import rushlight as rl
 from rushlight import _core
 
-from .both import both, both_do, counted, randn, raises, same, same_layout
+from .both import both, both_do, counted, raises, randn, same, same_layout
 
 VIEWS = {
     "int": lambda x: x[1],
@@ -110,7 +110,20 @@ def test_odd_shapes(shape, oracle):
 
 
 def test_broadcasting_shapes(oracle):
-    shapes = [(), (1,), (3,), (1, 3), (2, 1), (2, 3), (4, 1, 3), (4, 2, 1), (0,), (0, 3), (1, 0), (5,)]
+    shapes = [
+        (),
+        (1,),
+        (3,),
+        (1, 3),
+        (2, 1),
+        (2, 3),
+        (4, 1, 3),
+        (4, 2, 1),
+        (0,),
+        (0, 3),
+        (1, 0),
+        (5,),
+    ]
     for s in shapes:
         for t in shapes:
             x, y = randn(oracle, *s), randn(oracle, *t, seed=1)
@@ -324,7 +337,7 @@ def test_in_place_casts_as_the_oracle(dtype, oracle):
 
 def test_in_place_never_changes_shape(oracle):
     ours, theirs = counted(oracle, 3), counted(oracle, 2, 3)
-    for lib, x, y in ((rl, ours[0], theirs[0]), (oracle, ours[1], theirs[1])):
+    for _lib, x, y in ((rl, ours[0], theirs[0]), (oracle, ours[1], theirs[1])):
         with pytest.raises(RuntimeError):
             x.add_(y)
         assert x.tolist() == [0, 1, 2] and x._version == 0
@@ -346,7 +359,7 @@ def test_permuted_results_have_the_oracles_strides(order, oracle):
         lambda a, b: a.permute(order) + b.permute(order)[:, :1],
         lambda a, b: a.permute(order)[:, :1] + b.permute(order),
         lambda a, b: a.permute(order) > b.permute(order).contiguous(),
-        lambda a, b: (a.permute(order)[::2] * 2.5),
+        lambda a, b: a.permute(order)[::2] * 2.5,
         lambda a, b: a.permute(order).exp(),
         lambda a, b: a.permute(order).softmax(1),
         lambda a, b: a.permute(order).sum(1),
@@ -363,9 +376,24 @@ def test_permuted_results_have_the_oracles_strides(order, oracle):
 def test_views_share_and_copies_do_not(oracle):
     x = rl.arange(12.0).reshape(3, 4)
     where = x.untyped_storage_ptr()
-    for v in (x[1], x.t(), x.view(12), x.detach(), x.data, x.reshape(4, 3), x.contiguous(), x.to(rl.float32)):
+    for v in (
+        x[1],
+        x.t(),
+        x.view(12),
+        x.detach(),
+        x.data,
+        x.reshape(4, 3),
+        x.contiguous(),
+        x.to(rl.float32),
+    ):
         assert v.untyped_storage_ptr() == where
-    for c in (x.clone(), x.t().reshape(12), x.t().contiguous(), x.double(), x.to(rl.float32, copy=True)):
+    for c in (
+        x.clone(),
+        x.t().reshape(12),
+        x.t().contiguous(),
+        x.double(),
+        x.to(rl.float32, copy=True),
+    ):
         assert c.untyped_storage_ptr() != where
 
 
