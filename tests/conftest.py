@@ -9,6 +9,15 @@ import pytest
 # Two OpenMP runtimes in one process (torch brings its own): idle threads must not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Programs that tests start import the very package under test: the installed one, not a source tree
+# without native files in the folder where they start; or the tree itself, after `make dev`.
+os.environ["PYTHONSAFEPATH"] = "1"
+if (found := importlib.util.find_spec("rushlight")) and found.origin:
+    place = os.path.dirname(os.path.dirname(found.origin))
+    if os.path.basename(place) != "site-packages":
+        paths = [place, *filter(None, [os.environ.get("PYTHONPATH")])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
 REQUIRED = os.environ.get("RUSHLIGHT_REQUIRE_ORACLE", "") not in ("", "0")
 NO_ORACLE = "the oracle (torch) is not installed"
 

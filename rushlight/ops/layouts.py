@@ -423,7 +423,7 @@ class matmul(broadcast):
             raise ShapeError(f"[{a.op_name}] expected two matrices (or two batches of them), got {x.layout} and {y.layout}")
         if not x.shape[-1] == y.shape[-2]:
             raise ShapeError(f"[{a.op_name}] mat1 and mat2 shapes cannot be multiplied ({x.shape[-2]}x{x.shape[-1]} and "
-                             f"{y.shape[-2]}x{y.shape[-1]})")
+                             f"{y.shape[-2]}x{y.shape[-1]}): {list(x.shape)} and {list(y.shape)}")
         if x.rank == 3 and not x.shape[0] == y.shape[0]:
             raise ShapeError(f"[{a.op_name}] expected batches of equal size, got {x.layout} and {y.layout}")
         shape = (*x.shape[:-1], y.shape[-1])

@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+core = pytest.importorskip(
+    "rushlight._core", reason="the native core is not built", exc_type=ImportError
+)
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -33,5 +36,6 @@ def test_native(name):
         capture_output=True,
         text=True,
         timeout=600,
+        env={"RUSHLIGHT_CORE": core.__file__, **os.environ},
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
