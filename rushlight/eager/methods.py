@@ -252,7 +252,10 @@ def deepcopy(self, memo):
 
 
 def rebuild(cls, data, dtype, shape, requires_grad):
-    out = _core.from_buffer(bytearray(data), getattr(_core, dtype), shape, 0)
+    import ctypes
+
+    out = _core.empty(shape, getattr(_core, dtype))  # bytes need not be aligned: they are copied
+    ctypes.memmove(out.data_ptr(), data, len(data))
     if cls is not Tensor:
         return cls._make_subclass(cls, out, requires_grad)
     return out.requires_grad_(requires_grad)
