@@ -7,9 +7,11 @@ use.
 
 import os as _os
 
-# Idle OpenMP threads sleep: spinning ones make every parallel region wait on a busy machine. Read
-# when libgomp loads.
-_os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# How long an idle OpenMP thread spins before it sleeps, read when libgomp loads: some 0.3 ms, so
+# that one operator's threads are awake for the next (MiniLM: 2.3 times as fast as with sleeping
+# threads), but never so long that a busy machine waits for spinning ones, as with the default.
+if "OMP_WAIT_POLICY" not in _os.environ:
+    _os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from . import _core  # noqa: E402
 
