@@ -1,6 +1,6 @@
 """Assembled outputs: (view of the output, what is written through it), in order. The last write wins."""
 from . import promotion
-from .declare import assemble, composition, derived, none
+from .declare import assemble, composition
 from .layouts import concatenated, like_size, positive
 from .samples import call, t
 from .views import select, slice, unsqueeze
@@ -62,6 +62,3 @@ def slice_backward(dy, input_sizes, dim, start, end, step):
 @slice_backward.derivative
 def _(g, dim, start, end, step):
     return slice(g, dim, start, end, step)
-
-
-__all__ = ["derived", "none"]

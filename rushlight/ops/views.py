@@ -2,7 +2,7 @@
 
 csrc/rt/views.cpp holds the native form of each (`view=` names it); a test compares the two on every sample.
 """
-from .declare import affine_view, composition, derived
+from .declare import affine_view, composition
 from .layouts import ShapeError, positive
 from .samples import call, t
 
@@ -213,6 +213,3 @@ def flatten(x, start, end):
         return reshape(x, (1,))
     start, end = wrapped(start, x.rank), wrapped(end, x.rank)
     return reshape(x, (*x.shape[:start], product(x.shape[start:end + 1]), *x.shape[end + 1:]))
-
-
-__all__ = ["derived"]
