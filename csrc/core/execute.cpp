@@ -5,21 +5,12 @@
 #include "dtype.h"
 #include "plan.h"
 #include "program.h"
+#include "released.h"
 
 namespace core {
 namespace {
 
 constexpr int kBuffers = 12;
-
-// Large kernels: other threads may run meanwhile, and may drop or reassign the operands.
-int64_t run_released(const rl::LoopPlan* loop, void* const* pointers, const Number* numbers,
-    Storage* const* storages, int n) {
-  for (int i = 0; i < n; i++) rl::incref(storages[i]);
-  int64_t code;
-  Py_BEGIN_ALLOW_THREADS code = rl::loop_run(loop, pointers, numbers);
-  Py_END_ALLOW_THREADS for (int i = 0; i < n; i++) rl::decref(storages[i]);
-  return code;
-}
 
 [[noreturn]] void index_error(const char* op, int64_t code) {
   uint64_t z = static_cast<uint64_t>(code - 1);
@@ -43,7 +34,7 @@ void run_loop(const char* op, const rl::LoopPlan* loop, Tensor* const* tensors, 
     Storage* storages[kBuffers];
     for (int i = 0; i < ninputs; i++) storages[i] = tensors[i]->storage;
     for (int i = 0; i < nouts; i++) storages[ninputs + i] = outs[i]->storage;
-    code = run_released(loop, pointers, numbers, storages, ninputs + nouts);
+    run_released(storages, ninputs + nouts, [&] { code = rl::loop_run(loop, pointers, numbers); });
   }
   if (code) index_error(op, code);
 }
@@ -157,27 +148,10 @@ Ref run_gemm(Plan* p, Call& call) {
     return Ref(out.release_object());
   }
   Storage* held[3];
-  for (int i = 0; i < 3; i++) {
-    held[i] = operands[i] ? operands[i]->storage : nullptr;
-    if (held[i]) rl::incref(held[i]);
-  }
-  PyThreadState* state = PyEval_SaveThread();
-  std::string failed;
-  ErrorKind kind = ErrorKind::Runtime;
-  try {
+  for (int i = 0; i < 3; i++) held[i] = operands[i] ? operands[i]->storage : nullptr;
+  run_released(held, 3, [&] {
     rl::gemm_run(p->gemm, pointers[0], pointers[1], pointers[2], data_of(out.get()), alpha, beta);
-  } catch (const rl::Error& e) {
-    failed = e.what();
-    kind = e.kind;
-  } catch (const std::exception& e) { failed = e.what(); }
-  try {
-    PyEval_RestoreThread(state);
-  } catch (...) {
-    wait_for_exit();
-  }
-  for (Storage* s : held)
-    if (s) rl::decref(s);
-  if (!failed.empty()) throw rl::Error(kind, failed);
+  });
   return Ref(out.release_object());
 }
 
@@ -237,6 +211,7 @@ Ref plan_execute(Plan* p, Call& call) {
     }
     case PlanKind::Sized: return run_sized(p, call);
     case PlanKind::Gemm: return run_gemm(p, call);
+    case PlanKind::Routine: return routine_execute(p, call);
     case PlanKind::Program: return run_program(p, call);
     default: fail(ErrorKind::Runtime, "[%s] this plan does not run by itself", call.op->text);
   }

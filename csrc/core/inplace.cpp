@@ -29,6 +29,15 @@ bool aliases(const Tensor* a, const Tensor* b) {
 }
 
 bool writes_directly(const Plan* p, const Call& call, Tensor* const* outs, int nouts) {
+  if (p->direct) {
+    const int self = p->functional->routine->writes;
+    for (int o = 0; o < nouts; o++)
+      for (int i = 0; i < call.tensors.size(); i++)
+        if (overlaps(call.tensors[i], outs[o]) &&
+            !(o == 0 && i == self && aliases(call.tensors[i], outs[o])))
+          return false;
+    return true;
+  }
   if (!p->loop) return false;
   bool elementwise = p->recipe->recipe.rule == rl::Rule::Broadcast && nouts == 1;
   for (int o = 0; o < nouts; o++)
@@ -56,7 +65,8 @@ void check_result(const char* op, const Layout* result, const Layout* out, bool 
 
 // Before a derivative is made for a result of this shape.
 void check_shape(const char* op, const Plan* functional, const Tensor* out) {
-  if (functional->kind == PlanKind::Leaf) check_result(op, functional->outs[0], out->layout, true);
+  if (functional->kind == PlanKind::Leaf || functional->kind == PlanKind::Routine)
+    check_result(op, functional->outs[0], out->layout, true);
 }
 
 // An empty out takes the result's memory.
@@ -74,7 +84,7 @@ void take_over(Tensor* out, Tensor* result) {
 void write_by_temporary(const Plan* p, Call& call, Tensor* const* outs, int nouts, bool inplace) {
   const char* op = call.op->text;
   Plan* f = p->functional;
-  if (f->kind == PlanKind::Leaf || f->kind == PlanKind::Gemm)
+  if (f->kind == PlanKind::Leaf || f->kind == PlanKind::Gemm || f->kind == PlanKind::Routine)
     for (int i = 0; i < nouts && i < f->nouts; i++)
       check_result(op, f->outs[i], outs[i]->layout, inplace);
   Ref result;
@@ -188,8 +198,12 @@ Ref write_call(Call& call, PyObject* out, bool inplace) {
     node = node_before_write(call, plan, outs[0]);
   }
   else if (ends) node = node_of_constant(call.op);
-  if (writes_directly(plan, call, outs, nouts)) plan_write(plan, call, outs, nouts);
-  else write_by_temporary(plan, call, outs, nouts, inplace);
+  if (writes_directly(plan, call, outs, nouts)) {
+    if (plan->direct) routine_run(plan->functional, call, outs);
+    else plan_write(plan, call, outs, nouts);
+  } else {
+    write_by_temporary(plan, call, outs, nouts, inplace);
+  }
   for (int i = 0; i < nouts; i++) bump_version(outs[i]);
   if (node) record_write(node.get(), outs[0]);
   return Ref::borrow(inplace ? call.values[0] : out);

@@ -272,11 +272,13 @@ Plan* plan_make(Call& call, int short_key) {
     }
   } else if (type == GemmRecipeType) {
     kind = PlanKind::Gemm;
+  } else if (type == RoutineRecipeType) {
+    kind = PlanKind::Routine;
   } else if (type == ProgramType) {
     kind = PlanKind::Program;
   } else {
     raise(PyExc_TypeError,
-        "[%s] make_plan returned %s; a Recipe, GemmRecipe or Program was expected", call.op->text,
+        "[%s] make_plan returned %s; a Recipe, GemmRecipe, RoutineRecipe or Program was expected", call.op->text,
         type->tp_name);
   }
   Plan* p = plan_new(call, kind);
@@ -286,6 +288,9 @@ Plan* plan_make(Call& call, int short_key) {
     } else if (kind == PlanKind::Gemm) {
       p->gemm_recipe = reinterpret_cast<GemmRecipeObject*>(made.release());
       build_gemm(p, call);
+    } else if (kind == PlanKind::Routine) {
+      p->routine = reinterpret_cast<RoutineRecipeObject*>(made.release());
+      routine_build(p, call);
     } else {
       p->recipe = reinterpret_cast<RecipeObject*>(made.release());
       p->nouts = p->recipe->recipe.noutputs;
@@ -367,6 +372,8 @@ Plan* plan_find_write(Call& call, Tensor* const* outs, int nouts, bool* hit) {
       p->layouts.push_back(outs[i]->layout);
     }
     Plan* f = functional.plan;
+    p->direct = f->kind == PlanKind::Routine && f->nouts == nouts;
+    for (int i = 0; p->direct && i < nouts; i++) p->direct = f->outs[i] == outs[i]->layout;
     bool direct = f->kind == PlanKind::Leaf && f->nouts == nouts && f->copies.empty();
     for (int i = 0; direct && i < nouts; i++) {
       const Layout *a = f->outs[i], *b = outs[i]->layout;
@@ -456,20 +463,24 @@ void plan_free(Plan* p) {
   for (Layout* l : p->copies) rl::decref(l);
   std::free(p->loop);
   if (p->gemm) rl::gemm_free(p->gemm);
+  delete p->memo;
   if (p->functional) decref(p->functional);
   if (p->backward) backward_drop(p->backward);
   for (PyObject* o : p->held) Py_DECREF(o);
   Py_XDECREF(reinterpret_cast<PyObject*>(p->recipe));
   Py_XDECREF(reinterpret_cast<PyObject*>(p->program));
   Py_XDECREF(reinterpret_cast<PyObject*>(p->gemm_recipe));
+  Py_XDECREF(reinterpret_cast<PyObject*>(p->routine));
   delete p;
 }
 
 std::string plan_text(const Plan* p) {
   switch (p->kind) {
     case PlanKind::Gemm: return rl::gemm_library(p->gemm);
+    case PlanKind::Routine: return p->routine->routine->name;
     case PlanKind::Program: return "program";
     case PlanKind::Write:
+      if (p->direct) return plan_text(p->functional);
       return p->loop ? p->recipe->recipe.kernel->key : plan_text(p->functional) + ", copied";
     case PlanKind::View: return "view";
     default: return p->recipe->recipe.kernel->key;

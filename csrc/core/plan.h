@@ -6,6 +6,7 @@
 #include "core.h"
 #include "operator.h"
 #include "rt/gemm.h"
+#include "rt/routines.h"
 
 namespace core {
 
@@ -33,7 +34,17 @@ struct GemmRecipeObject {
   int x, y, bias, alpha, beta;                       // parameter indices, -1: absent
   int out_dtype;                                     // -1: that of x
 };
-extern PyTypeObject *RecipeType, *FusedKernelType, *GemmRecipeType;
+// A routine of rt, for one set of operand layouts.
+struct RoutineRecipeObject {
+  PyObject_HEAD
+  const rl::Routine* routine;
+  int nouts, writes;                                 // writes: the operand that output 0 begins as, -1
+  bool strided;                                      // it takes operands as they lie
+  Layout* outs[4];                                   // owned
+  std::vector<int64_t>* ints;
+  std::vector<NumberSlot>* numbers;
+};
+extern PyTypeObject *RecipeType, *FusedKernelType, *GemmRecipeType, *RoutineRecipeType;
 
 // What the derivative needs, shared by all nodes of one plan.
 struct Backward {
@@ -44,7 +55,7 @@ struct Backward {
 };
 void backward_drop(Backward*);
 
-enum class PlanKind : uint8_t { Leaf, Sized, Gemm, Program, Write, View };
+enum class PlanKind : uint8_t { Leaf, Sized, Gemm, Routine, Program, Write, View };
 
 struct Plan {
   int64_t refs;
@@ -61,7 +72,10 @@ struct Plan {
   rl::GemmPlan* gemm;
   GemmRecipeObject* gemm_recipe;                     // owned
   bool gemm_copies[3];                               // operands that must be made contiguous first
-  // Leaf whose operands no loop takes: into which layouts they go first; owned
+  RoutineRecipeObject* routine;                      // owned
+  rl::RoutineMemo* memo;                             // owned
+  bool direct;                                       // Write of a Routine: it takes the given outputs
+  // Leaf whose operands no loop takes, Routine with odd strides: into which layouts they go first; owned
   std::vector<Layout*> copies;
   Plan* functional;                                  // Write: the plan of the plain call
   Backward* backward;
@@ -94,6 +108,13 @@ std::string plan_text(const Plan*);                  // kernel key, library rout
 Ref plan_execute(Plan*, Call&);  // a Tensor, a tuple, or what the program returns
 void plan_write(Plan*, Call&, Tensor* const* outs, int nouts);            // Write with a loop
 Number number_from(PyObject*, char how);
+
+// routine.cpp
+void routine_build(Plan*, const Call&);
+Ref routine_execute(Plan*, Call&);
+void routine_run(Plan*, Call&, Tensor* const* outs);  // of the layouts that the plan states
+void routine_init(PyObject* module);
+
 PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names);
 
 extern PyMethodDef plan_functions[];

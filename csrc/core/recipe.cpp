@@ -240,6 +240,7 @@ void plan_init(PyObject* m) {
   add_type(m, "Recipe", RecipeType);
   add_type(m, "FusedKernel", FusedKernelType);
   add_type(m, "GemmRecipe", GemmRecipeType);
+  routine_init(m);
 }
 
 }  // namespace core

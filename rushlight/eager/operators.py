@@ -28,6 +28,10 @@ REQUIRED = ...  # core's mark for a parameter without a default
 IN_PLACE = ("scalar",)  # kinds whose in-place twin is a method of Tensor
 
 
+def has_twin(op):
+    return bool(op.kind in IN_PLACE and op.tensor_slots or op.writes)
+
+
 def make(op):
     """The native operator of one declaration."""
     params = tuple(
@@ -56,13 +60,13 @@ def install():
     Op.native_dtype = staticmethod(lambda name: getattr(_core, name))
     for op in list(TABLE.values()):
         make(op)
-        if op.kind in IN_PLACE and op.tensor_slots:
+        if has_twin(op):
             op.native.make_inplace()
     LISTENERS.append(make)
     for op in TABLE.values():
         if op.method and op.tensor_slots and op.tensor_slots[0] == 0:
             _core.set_method(op.name, op.native)
-            if op.kind in IN_PLACE:
+            if has_twin(op):
                 _core.set_method(op.name + "_", op.native.inplace)
     for name, slot in SLOTS.items():
         if name in TABLE:

@@ -7,7 +7,7 @@ Core asks here once for each operator, dtypes, ranks and structural arguments (r
 
 from rushlight import _core, dtypes
 from rushlight.loops.lower import numbers_of, signature
-from rushlight.ops.declare import MISSING, Arguments, derived
+from rushlight.ops.declare import HALVES, MISSING, Arguments, derived, many
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import NumberSymbol, Recorder, Symbol
 from rushlight.reasons import refuse
@@ -118,7 +118,11 @@ def leaf(recorder, op, a, inputs):
 
 
 def expanded(recorder, op, a, inputs, best):
-    """No precompiled kernel for these dtypes: the definition's own calls, one after another."""
+    """No precompiled kernel for these dtypes: half types go through float32, other calls through
+    the definition's own calls, one after another.
+    """
+    if best in HALVES and "float32" in op.domain and best not in op.domain:
+        return widened(recorder, op, a, inputs, best)
     if op.kind == "scalar" and op.bottom:
         raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for {best!r}')
     refuse("eager.composition", op.name, f"no precompiled kernel {signature(op, best, a.values)}")
@@ -129,7 +133,49 @@ def expanded(recorder, op, a, inputs, best):
     return program.build(recorder, inputs, out, transparent=op.rule is derived)
 
 
+def widened(recorder, op, a, inputs, best):
+    """The call in float32, which is what half types compute in: operands cast up, outputs down."""
+    _, results = op.dtypes(a)
+    up = lambda name, v: v.to("float32") if wide_operand(op, name, v, best) else v
+    with recorder:
+        wide = op(*a.map(up).values)
+        outs = [o.to(d) for o, d in zip(many(wide), results)]
+    return program.build(recorder, inputs, tuple(outs) if isinstance(wide, tuple) else outs[0])
+
+
+def wide_operand(op, name, v, best):
+    return isinstance(v, Symbol) and v.dtype == best and op.promote.takes_part(name)
+
+
+def routine(recorder, op, a, inputs):
+    """A routine of csrc/rt: operands in the dtypes it takes, its ints, the outputs' layouts."""
+    best, results = op.dtypes(a)
+    if best not in op.domain:
+        if best in HALVES and "float32" in op.domain:
+            return widened(recorder, op, a, inputs, best)
+        raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for {best!r}')
+    changed = converted(op, a)
+    if any(x is not y for (_, x), (_, y) in zip(a.operands(), changed.operands())):
+        return program.build(recorder, inputs, recorder.record(op, changed))
+    told = op.body(*a.values)
+    operands = [x for _, x in a.operands() if isinstance(x, Symbol)]
+    writes = -1
+    if op.writes:
+        writes = next(i for i, x in enumerate(operands) if x is a[op.writes])
+    layouts = op.infer(a)
+    return _core.RoutineRecipe(
+        op.routine,
+        tuple((x.shape, x.strides, getattr(_core, d)) for x, d in zip(layouts, results)),
+        tuple(told or ()),
+        tuple(numbers_of(op, best, changed.values)),
+        writes,
+        op.strided,
+    )
+
+
 def library(recorder, op, a, inputs):
+    if op.routine:
+        return routine(recorder, op, a, inputs)
     op.infer(a)
     best, _ = op.dtypes(a)
     for _, x in a.operands():

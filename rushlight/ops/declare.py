@@ -87,7 +87,7 @@ class Op:
 
     def __init__(self, schema, kind, body, *, name=None, layout=None, promote=None, samples=(), derivative=None,
                  method=True, function=True, domain=FLOATS, patterns=None, variants=({},), others=None, structural=(),
-                 view=None, bottom=False, cost=1, where=None):
+                 view=None, bottom=False, cost=1, routine=None, writes=None, strided=False, where=None):
         self.schema: Schema = parse(schema) if isinstance(schema, str) else schema
         self.kind, self.body, self.layout, self.promote = kind, body, layout, promote
         self.name = name or body.__name__
@@ -96,6 +96,7 @@ class Op:
         self.parameters: tuple[Parameter, ...] = self.schema.parameters
         self.position = {p.name: i for i, p in enumerate(self.parameters)}
         self.tensor_slots = tuple(i for i, p in enumerate(self.parameters) if p.is_tensor)
+        self.routine, self.writes, self.strided = routine, writes, strided      # of library calls: see `library` below
         self.outputs = len(self.schema.returns)
         self.patterns = tuple(patterns or ("T" * len(self.tensor_slots),))
         self.variants, self.others = tuple(variants), dict(others or {})
@@ -156,6 +157,8 @@ class Op:
         best, result = self.promote(a) if self.promote else (a.tensors[0].dtype,) * 2
         if self.source:
             return best, [result] * self.outputs
+        if self.routine:
+            return best, self.layout.dtypes(a, best, result)
         return best, [result] + [dtypes.opmath(best)] * (self.outputs - 1)
 
     def define(self, a, known=None):
@@ -286,6 +289,9 @@ rows = declares("rows", promote=promotion.numeric)
 affine_view = declares("view")
 assemble = declares("assemble", promote=promotion.numeric)
 composition = declares("composition", derivative=derived)
+# `routine` names the function of csrc/rt that a library call runs; the body checks its arguments and returns what the routine
+# is told: ints, static for the call's layouts. `writes`: the operand that output 0 begins as (the in-place twin's output).
+# `strided`: the routine takes operands as they lie; others are handed C order.
 library = declares("library", promote=promotion.numeric)
 
 __all__ = ["ALL", "FLOATS", "HALVES", "NUMBERS", "RUN", "RUN_TIME", "Arguments", "Op", "affine_view", "assemble", "composition",

@@ -458,3 +458,23 @@ class like_size(broadcast):
 
     def infer(self, a, dtypes_):
         return [dense(tuple(a[self.name]), dtypes_[0], None, a.device)]
+
+
+class shaped(broadcast):
+    """Of routines: `shapes(*values)` gives the outputs' shapes (one shape, or a list of them), dense in C order. `dtypes`: for
+    each output "result", "opmath", a dtype's name, or the parameter whose dtype it takes; all "result" where not given."""
+    def __init__(self, shapes, dtypes=None):
+        self.shapes, self.names = shapes, dtypes
+
+    def dtypes(self, a, best, result):
+        def of(name):
+            if name in a:
+                return a[name].dtype
+            return {"result": result, "opmath": dtypes.opmath(best), "best": best}.get(name, name)
+        return [of(name) for name in self.names or ("result",) * a.op.outputs]
+
+    def infer(self, a, dtypes_):
+        shapes = self.shapes(*a.values)
+        if not isinstance(shapes, list):
+            shapes = [shapes]
+        return [s if isinstance(s, Layout) else dense(tuple(s), d, None, a.device) for s, d in zip(shapes, dtypes_)]
