@@ -2,9 +2,6 @@
 // the product.
 // Invariant: a primitive runs with as many threads as it was made for, one call at a time, on
 // scratch memory of ours.
-//
-// Only types are taken from the headers (3.2): the functions come from the opened library, so that
-// nothing links to it.
 #include "libraries.h"
 
 #if __has_include("oneapi/dnnl/dnnl.h")
@@ -13,39 +10,15 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <list>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 
-#include "oneapi/dnnl/dnnl.h"
+#include "onednn.h"
 #include "threads.h"
 
 namespace rl {
-namespace {
 
-constexpr size_t kKept = 512;  // primitives
-
-// clang-format off
-#define RL_DNNL_FUNCTIONS(F)                                                          \
-  F(dnnl_engine_create) F(dnnl_stream_create) F(dnnl_memory_desc_create_with_strides) \
-  F(dnnl_memory_desc_destroy) F(dnnl_memory_desc_get_size) F(dnnl_memory_create)      \
-  F(dnnl_memory_destroy) F(dnnl_memory_set_data_handle) F(dnnl_primitive_attr_create) \
-  F(dnnl_primitive_attr_destroy) F(dnnl_primitive_attr_set_scratchpad_mode)           \
-  F(dnnl_matmul_primitive_desc_create) F(dnnl_primitive_desc_query_md)                \
-  F(dnnl_primitive_desc_destroy) F(dnnl_primitive_create) F(dnnl_primitive_destroy)   \
-  F(dnnl_primitive_execute) F(dnnl_stream_destroy)                                    \
-  F(dnnl_set_primitive_cache_capacity)
-// clang-format on
-
-struct OneDnn {
-#define RL_DECLARE(name) decltype(&::name) name = nullptr;
-  RL_DNNL_FUNCTIONS(RL_DECLARE)
-#undef RL_DECLARE
-  dnnl_engine_t engine = nullptr;  // null: not available
-};
-
-const OneDnn& library() {
+const OneDnn& onednn_library() {
   static const OneDnn one = [] {
     OneDnn l;
     const char* path = onednn_path();
@@ -65,12 +38,7 @@ const OneDnn& library() {
   return one;
 }
 
-dnnl_data_type_t type_of(DType d) {
-  return d == DType::Float16 ? dnnl_f16 : d == DType::BFloat16 ? dnnl_bf16 : dnnl_f32;
-}
-
-// Every thread's calls use one growing scratch block.
-void* scratch(size_t bytes) {
+void* onednn_scratch(size_t bytes) {
   struct Block {
     void* data = nullptr;
     size_t size = 0;
@@ -86,7 +54,10 @@ void* scratch(size_t bytes) {
   return block.data;
 }
 
-}  // namespace
+// oneDNN asks OpenMP, whose number belongs to each OS thread.
+void onednn_threads(int threads) {
+  if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+}
 
 struct Matmul {
   enum { kX, kY, kBias, kOut, kScratch, kArguments };
@@ -97,7 +68,7 @@ struct Matmul {
   std::mutex lock;
 
   ~Matmul() {
-    const OneDnn& l = library();
+    const OneDnn& l = onednn_library();
     for (dnnl_memory_t m : memory)
       if (m) l.dnnl_memory_destroy(m);
     if (primitive) l.dnnl_primitive_destroy(primitive);
@@ -120,7 +91,7 @@ bool describe(const OneDnn& l, dnnl_memory_desc_t* out, DType type, const int64_
   }
   for (int d = ndim - 1; d >= 0; --d)
     if (steps[d] == 0) steps[d] = d + 1 < ndim ? dims[d + 1] * steps[d + 1] : 1;
-  return l.dnnl_memory_desc_create_with_strides(out, ndim, dims, type_of(type), steps) ==
+  return l.dnnl_memory_desc_create_with_strides(out, ndim, dims, onednn_type(type), steps) ==
          dnnl_success;
 }
 
@@ -182,52 +153,31 @@ std::string key_of(const Gemm& g) {
   return std::string(reinterpret_cast<const char*>(numbers), sizeof numbers);
 }
 
-struct Lru {
-  typedef std::list<std::pair<std::string, std::shared_ptr<Matmul>>> List;
-  std::mutex lock;
-  List list;  // most recent first
-  std::unordered_map<std::string, List::iterator> at;
-};
-
-Lru& lru() {
-  static Lru* one = new Lru;  // plans hold primitives after static destructors ran
+PrimitiveTable<Matmul>& table() {
+  static auto* one = new PrimitiveTable<Matmul>;  // plans hold primitives after static destructors
   return *one;
 }
 
 }  // namespace
 
-bool onednn_available() { return library().engine != nullptr; }
+bool onednn_available() { return onednn_library().engine != nullptr; }
 
 std::shared_ptr<Matmul> onednn_matmul(const Gemm& g) {
-  const OneDnn& l = library();
+  const OneDnn& l = onednn_library();
   if (!l.engine) return nullptr;
-  Lru& c = lru();
-  const std::lock_guard<std::mutex> hold(c.lock);
-  const std::string key = key_of(g);
-  const auto found = c.at.find(key);
-  if (found != c.at.end()) {
-    c.list.splice(c.list.begin(), c.list, found->second);
-    return found->second->second;
-  }
-  if (omp_get_max_threads() != g.threads)
-    omp_set_num_threads(g.threads);           // oneDNN asks OpenMP, for each OS thread
-  std::shared_ptr<Matmul> made = make(l, g);  // refusals are kept too
-  c.list.emplace_front(key, made);
-  c.at[key] = c.list.begin();
-  if (c.list.size() > kKept) {
-    c.at.erase(c.list.back().first);
-    c.list.pop_back();
-  }
-  return made;
+  return table().find(key_of(g), [&] {
+    onednn_threads(g.threads);
+    return make(l, g);
+  });
 }
 
 bool onednn_run(Matmul* p, const void* x, const void* y, const void* bias, void* out) {
   static const int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
                               DNNL_ARG_SCRATCHPAD};
-  const OneDnn& l = library();
+  const OneDnn& l = onednn_library();
   const std::lock_guard<std::mutex> hold(p->lock);
   void* data[] = {const_cast<void*>(x), const_cast<void*>(y), const_cast<void*>(bias), out,
-                  scratch(p->scratch_bytes)};
+                  onednn_scratch(p->scratch_bytes)};
   dnnl_exec_arg_t arguments[Matmul::kArguments];
   int count = 0;
   for (int i = 0; i < Matmul::kArguments; ++i) {

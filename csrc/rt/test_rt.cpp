@@ -293,4 +293,5 @@ int main(int argc, char** argv) {
   test_kernels();
   test_threads();
   test_gemm();
+  test_convolution();
 }

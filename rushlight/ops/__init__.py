@@ -1,6 +1,7 @@
 """Every operator, declared exactly once. Importing this room declares them all; `TABLE` finds them by name."""
 from . import (
            assembly,
+           convolution,
            creation,
            indexing,
            losses,
@@ -13,5 +14,5 @@ from . import (
 from .declare import Op
 from .values import TABLE
 
-__all__ = ["TABLE", "Op", "assembly", "creation", "indexing", "losses", "matrix", "normalization", "pointwise", "reductions",
+__all__ = ["TABLE", "Op", "assembly", "convolution", "creation", "indexing", "losses", "matrix", "normalization", "pointwise", "reductions",
            "views"]

@@ -112,6 +112,25 @@ def dense(shape, dtype, order=None, device="cpu"):
     return Layout(tuple(shape), tuple(strides), dtype, 0, device)
 
 
+def channels_last(shape, dtype, device="cpu"):
+    """[n, c, h, w] without gaps, c innermost."""
+    return dense(shape, dtype, (0, 2, 3, 1), device)
+
+
+def is_channels_last(x):
+    """Whether an [n, c, h, w] layout lies as h, w, c in each image, and does not as well lie in C order (PyTorch's rule for
+    which of two formats a result takes)."""
+    if x.rank != 4 or x.strides[1] == 0:
+        return False
+    least = 0
+    for d in (1, 3, 2, 0):
+        n, s = x.shape[d], x.strides[d]
+        if n == 0 or s < least or d == 0 and least == x.strides[1]:
+            return False
+        least = s * n if n > 1 else s
+    return True
+
+
 def broadcast_shape(shapes, op="broadcast"):
     rank = max(map(len, shapes), default=0)
     out = []

@@ -1,0 +1,82 @@
+// What the oneDNN adapters share: the opened library, and a bounded table of primitives. Internal to rt; included only where
+// the headers are.
+//
+// Only types are taken from the headers (3.2): the functions come from the opened library, so that nothing links to it.
+#pragma once
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "dtype.h"
+#include "oneapi/dnnl/dnnl.h"
+
+namespace rl {
+
+// clang-format off
+#define RL_DNNL_FUNCTIONS(F)                                                             \
+  F(dnnl_engine_create) F(dnnl_stream_create) F(dnnl_stream_destroy)                     \
+  F(dnnl_memory_desc_create_with_strides) F(dnnl_memory_desc_create_with_tag)            \
+  F(dnnl_memory_desc_destroy) F(dnnl_memory_desc_get_size) F(dnnl_memory_desc_equal)     \
+  F(dnnl_memory_create) F(dnnl_memory_destroy) F(dnnl_memory_set_data_handle)            \
+  F(dnnl_primitive_attr_create) F(dnnl_primitive_attr_destroy)                           \
+  F(dnnl_primitive_attr_set_scratchpad_mode) F(dnnl_primitive_desc_query_md)             \
+  F(dnnl_primitive_desc_destroy) F(dnnl_primitive_create) F(dnnl_primitive_destroy)      \
+  F(dnnl_primitive_execute) F(dnnl_set_primitive_cache_capacity)                         \
+  F(dnnl_matmul_primitive_desc_create) F(dnnl_reorder_primitive_desc_create)             \
+  F(dnnl_convolution_forward_primitive_desc_create)                                      \
+  F(dnnl_convolution_backward_data_primitive_desc_create)                                \
+  F(dnnl_convolution_backward_weights_primitive_desc_create)
+// clang-format on
+
+struct OneDnn {
+#define RL_DECLARE(name) decltype(&::name) name = nullptr;
+  RL_DNNL_FUNCTIONS(RL_DECLARE)
+#undef RL_DECLARE
+  dnnl_engine_t engine = nullptr;  // null: not available
+};
+
+const OneDnn& onednn_library();
+
+inline dnnl_data_type_t onednn_type(DType d) {
+  return d == DType::Float16 ? dnnl_f16 : d == DType::BFloat16 ? dnnl_bf16 : dnnl_f32;
+}
+
+// A growing block of this thread, 64-byte aligned, shared by all of its calls; null: no memory.
+void* onednn_scratch(size_t bytes);
+
+// The calls that follow from this OS thread (making a primitive, running it) use so many threads.
+void onednn_threads(int threads);
+
+// Primitives by what distinguishes them, as bytes; refusals (null) are kept too.
+template <class P>
+class PrimitiveTable {
+ public:
+  template <class Make>
+  std::shared_ptr<P> find(const std::string& key, Make make) {
+    const std::lock_guard<std::mutex> hold(lock_);
+    const auto found = at_.find(key);
+    if (found != at_.end()) {
+      list_.splice(list_.begin(), list_, found->second);
+      return found->second->second;
+    }
+    std::shared_ptr<P> made = make();
+    list_.emplace_front(key, made);
+    at_[key] = list_.begin();
+    if (list_.size() > kKept) {
+      at_.erase(list_.back().first);
+      list_.pop_back();
+    }
+    return made;
+  }
+
+ private:
+  static constexpr size_t kKept = 512;
+  typedef std::list<std::pair<std::string, std::shared_ptr<P>>> List;
+  std::mutex lock_;
+  List list_;  // most recent first
+  std::unordered_map<std::string, typename List::iterator> at_;
+};
+
+}  // namespace rl

@@ -1,0 +1,305 @@
+// A convolution's description -> a oneDNN primitive between reorders, made once and shared.
+// Invariant: as in onednn.cpp; a primitive runs with as many threads as it was made for, one call
+// at a time, on scratch memory of ours.
+//
+// oneDNN computes on blocked layouts: the description leaves the layouts open (except channels-last,
+// which it takes as fast), and what it then asks for is reached through reorders. Weights are
+// reordered in every call: no plan can know that they were not written since.
+#include "convolution.h"
+
+#if __has_include("oneapi/dnnl/dnnl.h")
+#include <algorithm>
+#include <cstring>
+
+#include "onednn.h"
+
+namespace rl {
+
+struct ConvPrimitive {
+  enum { kA, kB, kBias, kOut, kOperands };
+  struct Operand {
+    int name = 0;                             // DNNL_ARG_...; 0: absent
+    dnnl_memory_t given = nullptr;            // as the caller's memory lies
+    dnnl_memory_t wanted = nullptr;           // as the primitive wants it; null: the same
+    dnnl_primitive_t reorder = nullptr;
+    size_t bytes = 0;                         // of what is wanted
+  };
+  Operand operands[kOperands];
+  dnnl_primitive_t primitive = nullptr;
+  dnnl_stream_t stream = nullptr;
+  dnnl_memory_t scratch = nullptr;
+  size_t scratch_bytes = 0;                   // of the primitive and its reorders, one after another
+  int threads = 1;
+  std::mutex lock;
+
+  ~ConvPrimitive() {
+    const OneDnn& l = onednn_library();
+    for (Operand& o : operands) {
+      if (o.given) l.dnnl_memory_destroy(o.given);
+      if (o.wanted) l.dnnl_memory_destroy(o.wanted);
+      if (o.reorder) l.dnnl_primitive_destroy(o.reorder);
+    }
+    if (scratch) l.dnnl_memory_destroy(scratch);
+    if (primitive) l.dnnl_primitive_destroy(primitive);
+    if (stream) l.dnnl_stream_destroy(stream);
+  }
+};
+
+namespace {
+
+typedef ConvPrimitive::Operand Operand;
+
+size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Descriptions that free themselves.
+struct Description {
+  dnnl_memory_desc_t md = nullptr;
+  ~Description() {
+    if (md) onednn_library().dnnl_memory_desc_destroy(md);
+  }
+};
+
+// Dense, channels innermost, and not C order at the same time.
+bool channels_last(const Convolution& c, int64_t channels, const int64_t* space,
+                   const int64_t* strides) {
+  if (channels == 1 || strides[1] != 1) return false;
+  int64_t step = channels, area = 1;
+  for (int d = c.nd - 1; d >= 0; --d) {
+    if (space[d] != 1 && strides[2 + d] != step) return false;
+    step *= space[d];
+    area *= space[d];
+  }
+  return area > 1 && (c.n == 1 || strides[0] == step);
+}
+
+// One operand in both forms: as it lies, and left open.
+struct Sides {
+  Description given, open;
+};
+
+bool describe(const OneDnn& l, Sides* s, int rank, const int64_t* sizes, const int64_t* strides,
+              DType dtype, dnnl_data_type_t compute, bool as_given) {
+  dnnl_dims_t dims, steps;
+  for (int d = 0; d < rank; ++d) {
+    dims[d] = sizes[d];
+    steps[d] = strides[d];
+    if (sizes[d] > 1 && steps[d] <= 0) return false;  // repeated: the caller makes it dense
+  }
+  // The stride of a size-1 dim is as good as any, but oneDNN knows formats by their strides: the one
+  // that the dims inside give.
+  for (int d = rank - 1; d >= 0; --d) {
+    if (sizes[d] > 1) continue;
+    const bool outermost = as_given && d == 0, channel = as_given && d == 1;
+    steps[d] = 1;
+    if (channel) continue;
+    for (int e = outermost ? 0 : d + 1; e < rank; ++e)
+      if (sizes[e] > 1) steps[d] = std::max(steps[d], sizes[e] * steps[e]);
+    if (as_given && d > 1) steps[d] = std::max(steps[d], sizes[1]);
+  }
+  if (l.dnnl_memory_desc_create_with_strides(&s->given.md, rank, dims, onednn_type(dtype), steps) !=
+      dnnl_success)
+    return false;
+  if (as_given && compute == onednn_type(dtype))
+    return l.dnnl_memory_desc_create_with_strides(&s->open.md, rank, dims, compute, steps) ==
+           dnnl_success;
+  return l.dnnl_memory_desc_create_with_tag(&s->open.md, rank, dims, compute,
+                                            dnnl_format_tag_any) == dnnl_success;
+}
+
+bool finish(const OneDnn& l, Operand* o, int name, const Sides& s, dnnl_primitive_desc_t pd,
+            dnnl_primitive_attr_t attr, bool output, size_t* scratch) {
+  o->name = name;
+  const_dnnl_memory_desc_t wanted =
+      l.dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, name);
+  if (!wanted || l.dnnl_memory_create(&o->given, s.given.md, l.engine, DNNL_MEMORY_NONE) !=
+                     dnnl_success)
+    return false;
+  if (l.dnnl_memory_desc_equal(s.given.md, wanted)) return true;
+  dnnl_primitive_desc_t reorder = nullptr;
+  bool ok = l.dnnl_reorder_primitive_desc_create(
+                &reorder, output ? wanted : s.given.md, l.engine, output ? s.given.md : wanted,
+                l.engine, attr) == dnnl_success &&
+            l.dnnl_primitive_create(&o->reorder, reorder) == dnnl_success &&
+            l.dnnl_memory_create(&o->wanted, wanted, l.engine, DNNL_MEMORY_NONE) == dnnl_success;
+  if (ok) {
+    o->bytes = aligned(l.dnnl_memory_desc_get_size(wanted));
+    const_dnnl_memory_desc_t need =
+        l.dnnl_primitive_desc_query_md(reorder, dnnl_query_scratchpad_md, 0);
+    ok = !need || l.dnnl_memory_desc_get_size(need) == 0;  // none of 3.2's does on the CPU
+    *scratch += o->bytes;
+  }
+  if (reorder) l.dnnl_primitive_desc_destroy(reorder);
+  return ok;
+}
+
+std::shared_ptr<ConvPrimitive> make(const OneDnn& l, const Convolution& c,
+                                    dnnl_data_type_t compute) {
+  const int rank = c.nd + 2;
+  int64_t xs[5] = {c.n, c.ci}, ys[5] = {c.n, c.co}, ws[6], wstrides[6];
+  int at = 0;
+  if (c.groups > 1) {
+    ws[at] = c.groups;
+    wstrides[at++] = c.co / c.groups * c.w[0];
+  }
+  ws[at] = c.co / c.groups;
+  wstrides[at++] = c.w[0];
+  ws[at] = c.ci / c.groups;
+  wstrides[at++] = c.w[1];
+  dnnl_dims_t strides, dilation, before, after;
+  for (int d = 0; d < c.nd; ++d) {
+    xs[2 + d] = c.in[d];
+    ys[2 + d] = c.out[d];
+    ws[at] = c.kernel[d];
+    wstrides[at++] = c.w[2 + d];
+    strides[d] = c.stride[d];
+    dilation[d] = c.dilation[d] - 1;
+    before[d] = c.before[d];
+    after[d] = c.after[d];
+  }
+  // Layouts that are both (one row of pixels, one channel) follow the other side.
+  const bool last = channels_last(c, c.ci, c.in, c.x) || channels_last(c, c.co, c.out, c.y);
+  Sides x, w, y, b;
+  const int64_t one = 1;
+  std::shared_ptr<ConvPrimitive> p = std::make_shared<ConvPrimitive>();
+  p->threads = c.threads;
+  dnnl_primitive_attr_t attr = nullptr;
+  dnnl_primitive_desc_t pd = nullptr, hint = nullptr;
+  bool ok =
+      describe(l, &x, rank, xs, c.x, c.dtype, compute,
+               last && channels_last(c, c.ci, c.in, c.x)) &&
+      describe(l, &w, at, ws, wstrides, c.dtype, compute, false) &&
+      describe(l, &y, rank, ys, c.y, c.dtype, compute,
+               last && channels_last(c, c.co, c.out, c.y)) &&
+      (!c.bias || describe(l, &b, 1, &c.co, &one, c.dtype, compute, true)) &&
+      l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
+      l.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
+  if (ok && c.product != Product::Forward)
+    ok = l.dnnl_convolution_forward_primitive_desc_create(
+             &hint, l.engine, dnnl_forward_training, dnnl_convolution_direct, x.open.md, w.open.md,
+             nullptr, y.open.md, strides, dilation, before, after, attr) == dnnl_success;
+  int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+  Sides* sides[] = {&x, &w, &y};
+  if (ok && c.product == Product::Forward) {
+    ok = l.dnnl_convolution_forward_primitive_desc_create(
+             &pd, l.engine, dnnl_forward_inference, dnnl_convolution_direct, x.open.md, w.open.md,
+             b.open.md, y.open.md, strides, dilation, before, after, attr) == dnnl_success;
+  } else if (ok && c.product == Product::Data) {
+    names[0] = DNNL_ARG_DIFF_DST, names[2] = DNNL_ARG_DIFF_SRC;
+    sides[0] = &y, sides[2] = &x;
+    ok = l.dnnl_convolution_backward_data_primitive_desc_create(
+             &pd, l.engine, dnnl_convolution_direct, x.open.md, w.open.md, y.open.md, strides,
+             dilation, before, after, hint, attr) == dnnl_success;
+  } else if (ok) {
+    names[1] = DNNL_ARG_DIFF_DST, names[2] = DNNL_ARG_DIFF_WEIGHTS;
+    sides[1] = &y, sides[2] = &w;
+    ok = l.dnnl_convolution_backward_weights_primitive_desc_create(
+             &pd, l.engine, dnnl_convolution_direct, x.open.md, w.open.md, nullptr, y.open.md,
+             strides, dilation, before, after, hint, attr) == dnnl_success;
+  }
+  ok = ok && l.dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
+       l.dnnl_stream_create(&p->stream, l.engine, dnnl_stream_default_flags) == dnnl_success &&
+       finish(l, &p->operands[ConvPrimitive::kA], names[0], *sides[0], pd, attr, false,
+              &p->scratch_bytes) &&
+       finish(l, &p->operands[ConvPrimitive::kB], names[1], *sides[1], pd, attr, false,
+              &p->scratch_bytes) &&
+       (!c.bias || finish(l, &p->operands[ConvPrimitive::kBias], DNNL_ARG_BIAS, b, pd, attr, false,
+                          &p->scratch_bytes)) &&
+       finish(l, &p->operands[ConvPrimitive::kOut], names[2], *sides[2], pd, attr, true,
+              &p->scratch_bytes);
+  if (ok) {
+    const_dnnl_memory_desc_t need = l.dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    const size_t bytes = need ? l.dnnl_memory_desc_get_size(need) : 0;
+    p->scratch_bytes += aligned(bytes);
+    if (bytes)
+      ok = l.dnnl_memory_create(&p->scratch, need, l.engine, DNNL_MEMORY_NONE) == dnnl_success;
+  }
+  if (attr) l.dnnl_primitive_attr_destroy(attr);
+  if (pd) l.dnnl_primitive_desc_destroy(pd);
+  if (hint) l.dnnl_primitive_desc_destroy(hint);
+  return ok ? p : nullptr;
+}
+
+PrimitiveTable<ConvPrimitive>& table() {
+  static auto* one = new PrimitiveTable<ConvPrimitive>;
+  return *one;
+}
+
+// What distinguishes one primitive from another, as bytes.
+std::string key_of(const Convolution& c) {
+  std::string key;
+  const auto add = [&](const int64_t* v, int n) {
+    key.append(reinterpret_cast<const char*>(v), static_cast<size_t>(n) * sizeof *v);
+  };
+  const int64_t head[] = {static_cast<int64_t>(c.product), c.nd, c.n, c.groups, c.ci, c.co,
+                          static_cast<int64_t>(c.dtype), c.bias, c.threads};
+  add(head, 9);
+  for (const int64_t* v : {c.in, c.kernel, c.out, c.stride, c.before, c.after, c.dilation})
+    add(v, c.nd);
+  for (const int64_t* v : {c.x, c.w, c.y}) add(v, c.nd + 2);
+  return key;
+}
+
+bool run_one(const OneDnn& l, dnnl_primitive_t what, dnnl_stream_t stream, dnnl_memory_t from,
+             dnnl_memory_t to) {
+  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+  return l.dnnl_primitive_execute(what, stream, 2, arguments) == dnnl_success;
+}
+
+}  // namespace
+
+std::shared_ptr<ConvPrimitive> onednn_convolution(const Convolution& c) {
+  const OneDnn& l = onednn_library();
+  if (!l.engine || c.dtype == DType::Float64) return nullptr;
+  return table().find(key_of(c), [&] {
+    onednn_threads(c.threads);
+    std::shared_ptr<ConvPrimitive> made = make(l, c, onednn_type(c.dtype));
+    // Half types that this processor has no instructions for: the reorders convert.
+    return made || c.dtype == DType::Float32 ? made : make(l, c, dnnl_f32);
+  });
+}
+
+bool onednn_convolution_run(ConvPrimitive* p, const void* a, const void* b, const void* bias,
+                            void* out) {
+  const OneDnn& l = onednn_library();
+  const std::lock_guard<std::mutex> hold(p->lock);
+  char* scratch = static_cast<char*>(onednn_scratch(p->scratch_bytes));
+  if (p->scratch_bytes && !scratch) return false;
+  onednn_threads(p->threads);
+  void* data[] = {const_cast<void*>(a), const_cast<void*>(b), const_cast<void*>(bias), out};
+  dnnl_exec_arg_t arguments[ConvPrimitive::kOperands + 1];
+  int count = 0;
+  for (int i = 0; i < ConvPrimitive::kOperands; ++i) {
+    Operand& o = p->operands[i];
+    if (!o.name) continue;
+    l.dnnl_memory_set_data_handle(o.given, data[i]);
+    if (o.reorder) {
+      l.dnnl_memory_set_data_handle(o.wanted, scratch);
+      scratch += o.bytes;
+      if (i != ConvPrimitive::kOut && !run_one(l, o.reorder, p->stream, o.given, o.wanted))
+        return false;
+    }
+    arguments[count++] = {o.name, o.reorder ? o.wanted : o.given};
+  }
+  if (p->scratch) {
+    l.dnnl_memory_set_data_handle(p->scratch, scratch);
+    arguments[count++] = {DNNL_ARG_SCRATCHPAD, p->scratch};
+  }
+  if (l.dnnl_primitive_execute(p->primitive, p->stream, count, arguments) != dnnl_success)
+    return false;
+  const Operand& o = p->operands[ConvPrimitive::kOut];
+  return !o.reorder || run_one(l, o.reorder, p->stream, o.wanted, o.given);
+}
+
+}  // namespace rl
+
+#else
+namespace rl {
+
+struct ConvPrimitive {};
+std::shared_ptr<ConvPrimitive> onednn_convolution(const Convolution&) { return nullptr; }
+bool onednn_convolution_run(ConvPrimitive*, const void*, const void*, const void*, void*) {
+  return false;
+}
+
+}  // namespace rl
+#endif

@@ -1,0 +1,316 @@
+"""Convolution: one library call, the two products that its derivatives are, and the compositions in front of it.
+
+Convolution is bilinear, and its three products differentiate into each other:
+
+    convolution          x, w -> y     (transposed: convolution_data, with a bias)
+    convolution_data     y, w -> x
+    convolution_weights  x, y -> w
+
+`padding` here may name both ends: one number a spatial dim, or all at the beginning and then all at the end.
+"""
+from dataclasses import dataclass
+
+from .declare import composition, library
+from .layouts import ShapeError, channels_last, dense, is_channels_last, shaped
+from .promotion import Promotion, common
+from .reductions import sum
+from .samples import call, t
+from .views import squeeze, unsqueeze
+
+NAMES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long long",
+         "int32": "int", "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short"}
+FORWARD, DATA, WEIGHTS = range(3)               # csrc/rt/convolution.h
+
+
+@dataclass(frozen=True)
+class Matching(Promotion):
+    """Operands of one dtype, which is the result's."""
+    def __call__(self, a):
+        first, *others = [(n, x) for n, x in a.operands()]
+        for name, x in others:
+            if x.dtype != first[1].dtype:
+                raise RuntimeError(f"[{a.op_name}] Input type ({NAMES[first[1].dtype]}) and {name} type ({NAMES[x.dtype]}) "
+                                   f"should be the same: {first[1].layout} and {x.layout}")
+        return (common(a),) * 2
+
+
+matching = Matching()
+
+
+# ---- geometry
+
+def reach(kernel, dilation):
+    """How far apart the first and last input that one output reads lie, plus one."""
+    return [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+
+
+def ends(padding, nd):
+    """(before, after) of each spatial dim."""
+    return (padding[:nd], padding[nd:]) if len(padding) == 2 * nd else (padding, padding)
+
+
+def forward_sizes(sizes, kernel, stride, padding, dilation):
+    before, after = ends(padding, len(sizes))
+    return [(n + a + b - r) // s + 1 for n, a, b, r, s in zip(sizes, before, after, reach(kernel, dilation), stride)]
+
+
+def transposed_sizes(sizes, kernel, stride, padding, dilation, output_padding):
+    before, after = ends(padding, len(sizes))
+    return [(n - 1) * s - a - b + r + o
+            for n, s, a, b, r, o in zip(sizes, stride, before, after, reach(kernel, dilation), output_padding)]
+
+
+def exact(padding, x_sizes, y_sizes, kernel, stride, dilation):
+    """The padding with ends such that x's sizes give exactly y's."""
+    before, _ = ends(padding, len(x_sizes))
+    return (*before, *((m - 1) * s + r - n - b
+                       for n, m, b, r, s in zip(x_sizes, y_sizes, before, reach(kernel, dilation), stride)))
+
+
+def each(value, nd, name, op):
+    """A number for each spatial dim."""
+    value = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    if len(value) == 1:
+        return value * nd
+    if len(value) != nd:
+        raise RuntimeError(f"[{op}] expected {name} to be a single integer value or a list of {nd} values to match the "
+                           f"convolution dimensions, but got {name}={list(value)}")
+    return value
+
+
+def out_layout(shape, dtype, device, *operands):
+    """Channels last where an operand is, else C order."""
+    if len(shape) == 4 and any(is_channels_last(x.layout) for x in operands):
+        return channels_last(shape, dtype, device)
+    return dense(shape, dtype, None, device)
+
+
+def check(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """What PyTorch refuses, as it words it."""
+    op = "convolution"
+    say = lambda text: ShapeError(f"[{op}] {text}")
+    nd = w.rank - 2
+    if w.rank < 3:
+        raise say(f"weight should have at least three dimensions, got {w.layout}")
+    if x.rank != w.rank:
+        raise say(f"Expected {w.rank}-dimensional input for {w.rank}-dimensional weight {list(w.shape)}, but got "
+                  f"{x.rank}-dimensional input of size {list(x.shape)} instead")
+    if any(isinstance(p, int) and p < 0 for p in padding):
+        raise say("negative padding is not supported")
+    if any(isinstance(p, int) and p < 0 for p in output_padding):
+        raise say("negative output_padding is not supported")
+    if any(isinstance(s, int) and s <= 0 for s in stride):
+        raise say("non-positive stride is not supported")
+    if any(isinstance(d, int) and d <= 0 for d in dilation):
+        raise say("dilation should be greater than zero")
+    if groups <= 0:
+        raise say(f"expected groups to be greater than 0, but got groups={groups}")
+    shape = list(w.shape)
+    if w.shape[0] < groups:
+        raise say(f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size "
+                  f"{shape} instead")
+    if w.shape[0] % groups:
+        raise say(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size "
+                  f"{shape} instead")
+    wanted = w.shape[0] if transposed else w.shape[1] * groups
+    given = f"transposed={int(transposed)}" if transposed else f"groups={groups}"
+    if x.shape[1] != wanted:
+        raise say(f"Given {given}, weight of size {shape}, expected input{list(x.shape)} to have {wanted} channels, but got "
+                  f"{x.shape[1]} channels instead")
+    made = w.shape[1] * groups if transposed else w.shape[0]
+    if bias is not None and (bias.rank != 1 or bias.shape[0] != made):
+        raise say(f"Given {given}, weight of size {shape}, expected bias to be 1-dimensional with {made} elements, but got "
+                  f"bias of size {list(bias.shape)} instead")
+    if transposed:
+        for o, s, d in zip(output_padding, stride, dilation):
+            if o >= s and o >= d:
+                raise say(f"output padding must be smaller than either stride or dilation, but got output_padding "
+                          f"{list(output_padding)}, stride {list(stride)}, dilation {list(dilation)}")
+        sizes = transposed_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding)
+        if any(n <= 0 for n in sizes):
+            raise say(f"Given input size per channel: ({by(x.shape[2:])}). Calculated output size per channel: ({by(sizes)}). "
+                      "Output size is too small")
+        return
+    before, after = ends(padding, nd)
+    padded = [n + a + b for n, a, b in zip(x.shape[2:], before, after)]
+    if any(n < r for n, r in zip(padded, reach(w.shape[2:], dilation))):
+        raise say(f"Calculated padded input size per channel: ({by(padded)}). Kernel size: "
+                  f"({by(reach(w.shape[2:], dilation))}). Kernel size can't be greater than actual input size")
+
+
+def by(sizes):
+    return " x ".join(map(str, sizes))
+
+
+def convolved(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """The output's layout."""
+    check(x, w, bias, stride, padding, dilation, transposed, output_padding, groups)
+    if transposed:
+        space = transposed_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding)
+        shape = (x.shape[0], w.shape[1] * groups, *space)
+    else:
+        shape = (x.shape[0], w.shape[0], *forward_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation))
+    return out_layout(shape, x.dtype, x.device, x, w)
+
+
+def told(product, nd, groups, stride, padding, dilation):
+    """The routine's ints."""
+    return (product, nd, groups, *stride, *ends(padding, nd)[0], *dilation)
+
+
+# ---- the three products
+
+CONVOLUTIONS = (
+    call(t(2, 3, 6, 7), t(4, 3, 3, 3), t(4), (1, 1), (1, 1), (1, 1), False, (0, 0), 1),
+    call(t(2, 4, 6, 7), t(6, 2, 3, 2), None, (2, 1), (0, 1), (1, 2), False, (0, 0), 2),
+    call(t(2, 4, 9), t(4, 1, 3), t(4), (2,), (1,), (1,), False, (0,), 4),
+    call(t(2, 3, 6, 7, order=(0, 2, 3, 1)), t(4, 3, 3, 3), t(4), (2, 2), (1, 1), (1, 1), False, (0, 0), 1),
+    call(t(1, 2, 4, 5, 4), t(3, 2, 2, 3, 2), t(3), (1, 2, 1), (0, 1, 1), (1, 1, 1), False, (0, 0, 0), 1),
+    call(t(2, 3, 4, 5), t(3, 4, 3, 2), t(4), (2, 3), (1, 0), (1, 2), True, (1, 0), 1),
+    call(t(2, 4, 5), t(4, 3, 3), None, (2,), (1,), (1,), True, (1,), 2),
+    call(t(0, 3, 6, 7), t(4, 3, 3, 3), t(4), (1, 1), (1, 1), (1, 1), False, (0, 0), 1),
+    call(t(2, 3, 5, 5, dtype="bfloat16"), t(4, 3, 3, 3, dtype="bfloat16"), t(4, dtype="bfloat16"), (1, 1), (0, 0), (1, 1), False, (0, 0), 1))
+
+
+@library("convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation,"
+         " bool transposed, SymInt[] output_padding, int groups) -> Tensor", layout=shaped(convolved), routine="convolution",
+         strided=True, promote=matching, method=False, cost=64, structural=("stride", "padding", "dilation", "output_padding"),
+         samples=CONVOLUTIONS)
+def convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """input[n, ci, ...] with weight[co, ci / groups, ...] (transposed: [ci, co / groups, ...]) -> [n, co, ...]."""
+    return told(DATA if transposed else FORWARD, w.rank - 2, groups, stride, padding, dilation)
+
+
+@convolution.derivative
+def _(g, x, w, bias, stride, padding, dilation, transposed, groups):
+    nd, kernel = w.rank - 2, w.shape[2:]
+    db = None if bias is None else sum(g, (0, *range(2, nd + 2)))
+    if transposed:
+        around = exact(padding, g.shape[2:], x.shape[2:], kernel, stride, dilation)
+        return (forward(g, w, stride, around, dilation, groups),
+                convolution_weights(g, x, kernel, stride, around, dilation, groups), db)
+    return (convolution_data(g, w, x.shape[2:], stride, padding, dilation, groups),
+            convolution_weights(x, g, kernel, stride, padding, dilation, groups), db)
+
+
+def forward(x, w, stride, padding, dilation, groups):
+    """`convolution` as a derivative calls it: ends of the padding may be negative."""
+    return convolution_forward(x, w, stride, padding, dilation, groups)
+
+
+@library("convolution_forward(Tensor input, Tensor weight, SymInt[] stride, SymInt[] padding, SymInt[] dilation, int groups)"
+         " -> Tensor",
+         layout=shaped(lambda x, w, stride, padding, dilation, groups: out_layout(
+             (x.shape[0], w.shape[0], *forward_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)),
+             x.dtype, x.device, x, w)),
+         routine="convolution", strided=True, promote=matching, method=False, function=False, cost=64,
+         samples=(call(t(2, 4, 6, 7), t(6, 2, 3, 2), (2, 1), (0, 1, -1, 1), (1, 2), 2),))
+def convolution_forward(x, w, stride, padding, dilation, groups):
+    """Convolution without its checks and its bias."""
+    return told(FORWARD, w.rank - 2, groups, stride, padding, dilation)
+
+
+@convolution_forward.derivative
+def _(g, x, w, stride, padding, dilation, groups):
+    return (convolution_data(g, w, x.shape[2:], stride, padding, dilation, groups),
+            convolution_weights(x, g, w.shape[2:], stride, padding, dilation, groups))
+
+
+@library("convolution_data(Tensor grad_output, Tensor weight, SymInt[] size, SymInt[] stride, SymInt[] padding,"
+         " SymInt[] dilation, int groups) -> Tensor",
+         layout=shaped(lambda y, w, size, stride, padding, dilation, groups: out_layout(
+             (y.shape[0], w.shape[1] * groups, *size), y.dtype, y.device, y, w)),
+         routine="convolution", strided=True, promote=matching, method=False, function=False, cost=64,
+         samples=(call(t(2, 4, 6, 5), t(4, 3, 3, 3), (6, 5), (1, 1), (1, 1), (1, 1), 1),
+                  call(t(2, 6, 3, 6, order=(0, 2, 3, 1)), t(6, 2, 3, 2), (8, 6), (2, 1), (0, 1), (1, 2), 2)))
+def convolution_data(y, w, size, stride, padding, dilation, groups):
+    """The cotangent of convolution's input, of spatial sizes `size`."""
+    return told(DATA, w.rank - 2, groups, stride, padding, dilation)
+
+
+@convolution_data.derivative
+def _(g, y, w, stride, padding, dilation, groups):
+    around = exact(padding, g.shape[2:], y.shape[2:], w.shape[2:], stride, dilation)
+    return (forward(g, w, stride, around, dilation, groups),
+            convolution_weights(g, y, w.shape[2:], stride, around, dilation, groups))
+
+
+@library("convolution_weights(Tensor input, Tensor grad_output, SymInt[] size, SymInt[] stride, SymInt[] padding,"
+         " SymInt[] dilation, int groups) -> Tensor",
+         layout=shaped(lambda x, y, size, stride, padding, dilation, groups: out_layout(
+             (y.shape[1], x.shape[1] // groups, *size), x.dtype, x.device, x, y)),
+         routine="convolution", strided=True, promote=matching, method=False, function=False, cost=64,
+         samples=(call(t(2, 3, 6, 5), t(2, 4, 6, 5), (3, 3), (1, 1), (1, 1), (1, 1), 1),
+                  call(t(2, 4, 8, 6), t(2, 6, 3, 6, order=(0, 2, 3, 1)), (3, 2), (2, 1), (0, 1), (1, 2), 2)))
+def convolution_weights(x, y, size, stride, padding, dilation, groups):
+    """The cotangent of convolution's weight, of spatial sizes `size`."""
+    return told(WEIGHTS, x.rank - 2, groups, stride, padding, dilation)
+
+
+@convolution_weights.derivative
+def _(g, x, y, size, stride, padding, dilation, groups):
+    around = exact(padding, x.shape[2:], y.shape[2:], size, stride, dilation)
+    return (convolution_data(y, g, x.shape[2:], stride, around, dilation, groups),
+            forward(x, g, stride, around, dilation, groups))
+
+
+# ---- what people call
+
+def run(op, x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
+    nd = int(op[-2])
+    if x.rank not in (nd + 1, nd + 2):
+        raise RuntimeError(f"[{op}] Expected {nd + 1}D (unbatched) or {nd + 2}D (batched) input to {op}, but got input of size: "
+                           f"{list(x.shape)}")
+    if w.rank != nd + 2:
+        raise RuntimeError(f"[{op}] expected weight of {nd + 2} dimensions, got {w.layout}")
+    stride, dilation = each(stride, nd, "stride", op), each(dilation, nd, "dilation", op)
+    if isinstance(padding, str):
+        padding = named_padding(op, padding, w.shape[2:], stride, dilation)
+    else:
+        padding = each(padding, nd, "padding", op)
+    output_padding = each(output_padding, nd, "output_padding", op)
+    batched = x if x.rank == nd + 2 else unsqueeze(x, 0)
+    out = convolution(batched, w, bias, stride, padding, dilation, transposed, output_padding, groups)
+    return out if x.rank == nd + 2 else squeeze(out, 0)
+
+
+def named_padding(op, padding, kernel, stride, dilation):
+    if padding == "valid":
+        return (0,) * len(kernel)
+    if padding != "same":
+        raise RuntimeError(f"[{op}] Invalid padding string: '{padding}'")
+    if any(s != 1 for s in stride):
+        raise RuntimeError(f"[{op}] padding='same' is not supported for strided convolutions")
+    total = [r - 1 for r in reach(kernel, dilation)]
+    before = [n // 2 for n in total]
+    return (*before, *(n - b for n, b in zip(total, before)))
+
+
+def declare_convolution(nd, samples):
+    @composition(f"conv{nd}d(Tensor input, Tensor weight, Tensor? bias=None, Any stride=1, Any padding=0, Any dilation=1,"
+                 " int groups=1) -> Tensor", name=f"conv{nd}d", method=False, samples=samples)
+    def conv(x, w, bias, stride, padding, dilation, groups):
+        return run(f"conv{nd}d", x, w, bias, stride, padding, dilation, False, 0, groups)
+    return conv
+
+
+def declare_transposed(nd, samples):
+    @composition(f"conv_transpose{nd}d(Tensor input, Tensor weight, Tensor? bias=None, Any stride=1, Any padding=0,"
+                 " Any output_padding=0, int groups=1, Any dilation=1) -> Tensor", name=f"conv_transpose{nd}d", method=False,
+                 samples=samples)
+    def conv(x, w, bias, stride, padding, output_padding, groups, dilation):
+        return run(f"conv_transpose{nd}d", x, w, bias, stride, padding, dilation, True, output_padding, groups)
+    return conv
+
+
+conv1d = declare_convolution(1, (call(t(2, 3, 9), t(4, 3, 3), t(4), (2,), (1,)), call(t(3, 9), t(4, 3, 3)),
+                                 call(t(2, 4, 9), t(4, 2, 4), t(4), (1,), "same", (1,), 2)))
+conv2d = declare_convolution(2, (call(t(2, 3, 6, 7), t(4, 3, 3, 3), t(4), (1,), (1, 1)), call(t(3, 6, 7), t(4, 3, 2, 3)),
+                                 call(t(2, 4, 6, 7), t(4, 1, 3, 3), None, (2, 1), (1, 0), (1, 2), 4),
+                                 call(t(2, 3, 6, 7), t(4, 3, 2, 3), t(4), (1, 1), "same", (2, 1)),
+                                 call(t(2, 3, 6, 7), t(4, 3, 2, 3), t(4), (2, 2), "valid")))
+conv3d = declare_convolution(3, (call(t(1, 2, 4, 5, 4), t(3, 2, 2, 3, 2), t(3), (1, 1, 1), (1, 1, 1)),))
+conv_transpose1d = declare_transposed(1, (call(t(2, 3, 4), t(3, 2, 3), t(2), (2,), (1,), (1,)),))
+conv_transpose2d = declare_transposed(2, (call(t(2, 4, 4, 3), t(4, 2, 3, 3), t(4), (2, 2), (1, 1), (1, 1), 2),
+                                          call(t(3, 4, 3), t(3, 2, 2, 3))))
+conv_transpose3d = declare_transposed(3, (call(t(1, 2, 2, 3, 2), t(2, 2, 2, 2, 2), None, (2, 2, 2)),))
