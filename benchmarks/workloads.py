@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.data import fill, tensor
+from benchmarks.models import made
+from benchmarks.programs import example
 
 Step = Callable[[], object]
 Cases = Iterator[tuple[str, Step]]
@@ -20,6 +22,13 @@ class Benchmark:
     cases: Callable[[object], Cases]
     seconds: float = 0.5  # of timing, a case
     check: float = 1e-4  # results of peers agree to this, relative; 0: not compared
+
+
+def ids(torch, shape, below: int):
+    """Whole numbers from 0 to below, the same for every peer."""
+    import numpy as np
+
+    return torch.from_numpy(np.random.default_rng(99).integers(0, below, size=shape))
 
 
 def without_gradients(torch, function: Callable, *arguments) -> Step:
@@ -61,6 +70,36 @@ def w4(torch) -> Cases:
     model = nn.Sequential(*layers).eval()
     fill(torch, model, "W4")
     yield "W4", without_gradients(torch, model, tensor(torch, "x", (64, 1024)))
+
+
+def w5(torch) -> Cases:
+    block = made(torch, "Block", 512, 8).eval()
+    yield "W5", without_gradients(torch, block, tensor(torch, "x", (4, 256, 512)))
+
+
+def w6(torch) -> Cases:
+    block = made(torch, "Block", 512, 8)
+    x, target = tensor(torch, "x", (4, 256, 512)), tensor(torch, "y", (4, 256, 512))
+    optimizer = torch.optim.SGD(block.parameters(), lr=0.0)
+
+    def step():
+        optimizer.zero_grad()
+        loss = ((block(x) - target) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    yield "W6", step
+
+
+def w7(torch) -> Cases:
+    model = made(torch, "GPT2").eval()
+    yield "W7", without_gradients(torch, model, ids(torch, (1, 128), 50257))
+
+
+def w8(torch) -> Cases:
+    model = made(torch, "ResNet18").eval()
+    yield "W8", without_gradients(torch, model, tensor(torch, "x", (4, 3, 224, 224)))
 
 
 def w9(torch) -> Cases:
@@ -155,6 +194,24 @@ def mlp(torch) -> Cases:
         return loss
 
     yield "MLP 3 x 32, training step", train
+
+
+def char_gpt(torch) -> Cases:
+    program = example("train_char_gpt", torch.__name__)
+    model = program.GPT(96, 128)
+    fill(torch, model, "char_gpt")
+    optimizer, _ = program.make_optimizer(model, 1e-5, 100, 1)
+    x, y = ids(torch, (32, 128), 96), ids(torch, (32, 128), 96)
+    yield "char-GPT, training step", lambda: program.train_step(model, optimizer, x, y)
+
+
+def lstm(torch) -> Cases:
+    program = example("lstm_lm", torch.__name__)
+    model = program.LanguageModel(96, dropout=0.0)
+    fill(torch, model, "lstm")
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
+    x, y = ids(torch, (64, 32), 96), ids(torch, (64, 32), 96)
+    yield "LSTM, training step", lambda: program.train_step(model, optimizer, x, y, None)[0]
 
 
 # ---- bandwidth
@@ -255,10 +312,16 @@ GROUPS = {
         Benchmark("W2", "gelu(layer_norm(x)), 4096 x 1024", w2),
         Benchmark("W3", "softmax of 4096 x 4096", w3, 1.0),
         Benchmark("W4", "three Linear(1024, 1024) + GELU, batch 64", w4),
+        Benchmark("W5", "a Transformer block, d 512, 8 heads, 4 x 256, forward", w5, 1.0),
+        Benchmark("W6", "the same, a training step with SGD", w6, 1.5, 1e-3),
+        Benchmark("W7", "GPT-2 small, forward, 1 x 128", w7, 2.0, 1e-3),
+        Benchmark("W8", "ResNet-18, forward, 4 x 3 x 224 x 224", w8, 1.5, 1e-3),
         Benchmark("W9", "200 operators on 32 elements, one after the other", w9),
         Benchmark("overhead", "one operator call on a few elements", overhead, 0.15),
         Benchmark("chain", "100 multiplications in a row", chain, 0.3),
         Benchmark("mlp", "a small model, trained", mlp),
+        Benchmark("char-gpt", "examples/train_char_gpt.py, one step", char_gpt, 2.0, 1e-3),
+        Benchmark("lstm", "examples/lstm_lm.py, one step", lstm, 2.0, 1e-3),
         Benchmark("sweep-1M", "1M elements in rows of 1024", sweep(1024, "1M"), 0.15),
         Benchmark("sweep-16M", "16M elements in rows of 1024", sweep(16384, "16M"), 0.3),
         Benchmark("minilm-1", "the MiniLM encoder, one sentence", minilm(1, 32), 1.0, 1e-3),
