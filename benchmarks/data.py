@@ -27,3 +27,10 @@ def fill(torch, module, name: str) -> None:
             values = tensor(torch, f"{name}.{key}", shape, 0.05)
         with torch.no_grad():
             parameter.copy_(values)
+
+
+def ids(torch, shape, below: int):
+    """Whole numbers from 0 to below, the same for every peer."""
+    import numpy as np
+
+    return torch.from_numpy(np.random.default_rng(99).integers(0, below, size=shape))

@@ -1,4 +1,4 @@
-"""Models as their users write them, over a namespace: a Transformer block, GPT-2 small, ResNet-18."""
+"""Models as users write them, over a namespace: a Transformer block, GPT-2 small, ResNet-18."""
 
 from benchmarks.data import fill
 
@@ -66,9 +66,7 @@ def classes(torch) -> dict:
             self.bn = nn.BatchNorm2d(64)
             self.pool = nn.MaxPool2d(3, 2, 1)
             sizes = [(64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)]
-            stages = [
-                nn.Sequential(BasicBlock(i, o, s), BasicBlock(o, o, 1)) for i, o, s in sizes
-            ]
+            stages = [nn.Sequential(BasicBlock(i, o, s), BasicBlock(o, o, 1)) for i, o, s in sizes]
             self.stages = nn.Sequential(*stages)
             self.fc = nn.Linear(512, classes)
 

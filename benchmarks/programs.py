@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def example(name: str, peer: str) -> types.ModuleType:
-    """The example `name` (a file of examples/, without .py) as a module that computes with `peer`."""
+    """The example `name` (a file of examples/, without .py) as a module computing with `peer`."""
     path = EXAMPLES / f"{name}.py"
     lines = path.read_text(encoding="utf-8").splitlines()
     changed = [

@@ -7,7 +7,8 @@ its own; its cases share the process. `GROUPS` names them and says what the tabl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from benchmarks.data import fill, tensor
+from benchmarks.common import common
+from benchmarks.data import fill, ids, tensor
 from benchmarks.models import made
 from benchmarks.programs import example
 
@@ -22,13 +23,6 @@ class Benchmark:
     cases: Callable[[object], Cases]
     seconds: float = 0.5  # of timing, a case
     check: float = 1e-4  # results of peers agree to this, relative; 0: not compared
-
-
-def ids(torch, shape, below: int):
-    """Whole numbers from 0 to below, the same for every peer."""
-    import numpy as np
-
-    return torch.from_numpy(np.random.default_rng(99).integers(0, below, size=shape))
 
 
 def without_gradients(torch, function: Callable, *arguments) -> Step:
@@ -222,7 +216,7 @@ def sweep(rows: int, label: str) -> Callable[[object], Cases]:
         F = torch.nn.functional
         x, y = tensor(torch, "x", (rows, 1024)), tensor(torch, "y", (rows, 1024))
         p = torch.abs(x) + 0.5
-        flags = x > 0
+        flags, places = x > 0, ids(torch, (rows, 1024), 1024)
         row, weight = tensor(torch, "row", (1024,)), tensor(torch, "w", (1024,), 0.1, 1.0)
         steps = {
             "add": lambda: x + y,
@@ -240,6 +234,22 @@ def sweep(rows: int, label: str) -> Callable[[object], Cases]:
             "x > y": lambda: x > y,
             "copy": lambda: x.clone(),
             "transpose copy": lambda: x.t().contiguous(),
+            "silu": lambda: F.silu(x),
+            "clamp": lambda: x.clamp(-1.0, 1.0),
+            "pow 2": lambda: x**2,
+            "masked_fill": lambda: x.masked_fill(flags, 0.0),
+            "cat": lambda: torch.cat([x, y]),
+            "gather": lambda: x.gather(1, places),
+            "index_select": lambda: x.index_select(0, places[:, 0]),
+            "cumsum": lambda: x.cumsum(-1),
+            "sort": lambda: x.sort(-1)[0],
+            "topk": lambda: x.topk(10, -1)[0],
+            "var": lambda: x.var(-1),
+            "argmax": lambda: x.argmax(-1),
+            "max": lambda: x.max(-1)[0],
+            "norm": lambda: x.norm(),
+            "tril": lambda: x.tril(),
+            "to bfloat16": lambda: x.to(torch.bfloat16),
             "sum": lambda: x.sum(-1),
             "sum of all": lambda: x.sum(),
             "mean": lambda: x.mean(-1),
@@ -318,6 +328,7 @@ GROUPS = {
         Benchmark("W8", "ResNet-18, forward, 4 x 3 x 224 x 224", w8, 1.5, 1e-3),
         Benchmark("W9", "200 operators on 32 elements, one after the other", w9),
         Benchmark("overhead", "one operator call on a few elements", overhead, 0.15),
+        Benchmark("common", "the commonest operators, each on a few elements", common, 0.1),
         Benchmark("chain", "100 multiplications in a row", chain, 0.3),
         Benchmark("mlp", "a small model, trained", mlp),
         Benchmark("char-gpt", "examples/train_char_gpt.py, one step", char_gpt, 2.0, 1e-3),

@@ -32,7 +32,7 @@ def read_text(limit):
 
 
 class LanguageModel(nn.Module):
-    """Token ids [time, batch] and a state -> logits [time, batch, vocabulary] and the next state."""
+    """Token ids [time, batch] and a state -> logits [time, batch, vocabulary], the next state."""
 
     def __init__(self, vocabulary, dim=128, hidden=256, layers=2, dropout=0.1):
         super().__init__()
@@ -113,8 +113,10 @@ def main(argv=None):
         if step % 50 == 0 or step == args.steps:
             recent = sum(losses[-50:]) / len(losses[-50:])
             rate = step / (time.perf_counter() - began)
-            print(f"step {step}/{args.steps}  loss {recent:.3f}  "
-                  f"perplexity {math.exp(recent):.1f}  {rate:.1f} steps/s")
+            print(
+                f"step {step}/{args.steps}  loss {recent:.3f}  "
+                f"perplexity {math.exp(recent):.1f}  {rate:.1f} steps/s"
+            )
             sys.stdout.flush()
     if args.sample:
         start = torch.tensor([[number["\n"]]], device=args.device)

@@ -187,7 +187,8 @@ def main(argv=None):
     training, validation = data[:-held], data[-held:]
     entropy = unigram_entropy(training, len(letters))
     model = GPT(len(letters), args.context, dropout=args.dropout).to(args.device)
-    optimizer, schedule = make_optimizer(model, args.lr, args.steps, warmup=max(1, args.steps // 10))
+    warmup = max(1, args.steps // 10)
+    optimizer, schedule = make_optimizer(model, args.lr, args.steps, warmup)
     first = 0
     if args.resume:
         state = torch.load(args.checkpoint, map_location=args.device, weights_only=True)
