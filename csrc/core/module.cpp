@@ -248,6 +248,7 @@ PyMODINIT_FUNC PyInit__core() {
       check(PyModule_AddFunctions(m, list));
     dtype_init(m);
     tensor_init(m);
+    factories_init(m);
     operator_init(m);
     plan_init(m);
     program_init(m);

@@ -96,6 +96,7 @@ PyObject* tensor_item(Tensor*);
 Own<Tensor> tensor_from_data(PyObject* data, PyObject* dtype);
 PyObject* tensor_numpy(Tensor*);
 
+void factories_init(PyObject* module);                           // factories.cpp
 void tensor_init(PyObject* module);
 
 }  // namespace core

@@ -42,6 +42,11 @@ from .randomness import (
     set_rng_state,
 )
 
+# Plain calls are answered natively; the functions above take all others.
+empty, zeros, ones, arange, empty_like, zeros_like, ones_like = (
+    _core.Factory(f.__name__, f)
+    for f in (empty, zeros, ones, arange, empty_like, zeros_like, ones_like)
+)
 Tensor, dtype = _core.Tensor, _core.dtype
 from_numpy, from_dlpack = _core.from_numpy, _core.from_dlpack
 DTYPES = (
