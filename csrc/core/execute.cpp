@@ -212,6 +212,7 @@ Ref plan_execute(Plan* p, Call& call) {
     case PlanKind::Sized: return run_sized(p, call);
     case PlanKind::Gemm: return run_gemm(p, call);
     case PlanKind::Routine: return routine_execute(p, call);
+    case PlanKind::Assembly: return assembly_execute(p, call);
     case PlanKind::Program: return run_program(p, call);
     default: fail(ErrorKind::Runtime, "[%s] this plan does not run by itself", call.op->text);
   }

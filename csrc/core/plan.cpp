@@ -274,11 +274,13 @@ Plan* plan_make(Call& call, int short_key) {
     kind = PlanKind::Gemm;
   } else if (type == RoutineRecipeType) {
     kind = PlanKind::Routine;
+  } else if (type == AssemblyRecipeType) {
+    kind = PlanKind::Assembly;
   } else if (type == ProgramType) {
     kind = PlanKind::Program;
   } else {
     raise(PyExc_TypeError,
-        "[%s] make_plan returned %s; a Recipe, GemmRecipe, RoutineRecipe or Program was expected", call.op->text,
+        "[%s] make_plan returned %s; a recipe or Program was expected", call.op->text,
         type->tp_name);
   }
   Plan* p = plan_new(call, kind);
@@ -291,6 +293,9 @@ Plan* plan_make(Call& call, int short_key) {
     } else if (kind == PlanKind::Routine) {
       p->routine = reinterpret_cast<RoutineRecipeObject*>(made.release());
       routine_build(p, call);
+    } else if (kind == PlanKind::Assembly) {
+      p->assembly = reinterpret_cast<AssemblyRecipeObject*>(made.release());
+      assembly_build(p, call);
     } else {
       p->recipe = reinterpret_cast<RecipeObject*>(made.release());
       p->nouts = p->recipe->recipe.noutputs;
@@ -471,6 +476,7 @@ void plan_free(Plan* p) {
   Py_XDECREF(reinterpret_cast<PyObject*>(p->program));
   Py_XDECREF(reinterpret_cast<PyObject*>(p->gemm_recipe));
   Py_XDECREF(reinterpret_cast<PyObject*>(p->routine));
+  Py_XDECREF(reinterpret_cast<PyObject*>(p->assembly));
   delete p;
 }
 
@@ -479,6 +485,7 @@ std::string plan_text(const Plan* p) {
     case PlanKind::Gemm: return rl::gemm_library(p->gemm);
     case PlanKind::Routine: return p->routine->routine->name;
     case PlanKind::Program: return "program";
+    case PlanKind::Assembly: return "assembly";
     case PlanKind::Write:
       if (p->direct) return plan_text(p->functional);
       return p->loop ? p->recipe->recipe.kernel->key : plan_text(p->functional) + ", copied";

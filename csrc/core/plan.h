@@ -44,7 +44,20 @@ struct RoutineRecipeObject {
   std::vector<int64_t>* ints;
   std::vector<NumberSlot>* numbers;
 };
-extern PyTypeObject *RecipeType, *FusedKernelType, *GemmRecipeType, *RoutineRecipeType;
+// An output put together, for one set of operand layouts: pieces in the order they are written.
+struct AssemblyPiece {
+  int operand;                                       // -1: the number
+  PyObject* number;                                  // owned
+  Layout* place;                                     // owned
+  int64_t offset;
+};
+struct AssemblyRecipeObject {
+  PyObject_HEAD
+  Layout* out;                                       // owned
+  std::vector<AssemblyPiece>* pieces;
+};
+extern PyTypeObject *RecipeType, *FusedKernelType, *GemmRecipeType, *RoutineRecipeType,
+    *AssemblyRecipeType;
 
 // What the derivative needs, shared by all nodes of one plan.
 struct Backward {
@@ -55,7 +68,7 @@ struct Backward {
 };
 void backward_drop(Backward*);
 
-enum class PlanKind : uint8_t { Leaf, Sized, Gemm, Routine, Program, Write, View };
+enum class PlanKind : uint8_t { Leaf, Sized, Gemm, Routine, Assembly, Program, Write, View };
 
 struct Plan {
   int64_t refs;
@@ -73,6 +86,7 @@ struct Plan {
   GemmRecipeObject* gemm_recipe;                     // owned
   bool gemm_copies[3];                               // operands that must be made contiguous first
   RoutineRecipeObject* routine;                      // owned
+  AssemblyRecipeObject* assembly;                    // owned
   rl::RoutineMemo* memo;                             // owned
   bool direct;                                       // Write of a Routine: it takes the given outputs
   // Leaf whose operands no loop takes, Routine with odd strides: into which layouts they go first; owned
@@ -116,6 +130,11 @@ void routine_run(Plan*, Call&, Tensor* const* outs);  // of the layouts that the
 void routine_init(PyObject* module);
 
 PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names);
+
+// assembly.cpp
+void assembly_build(Plan*, const Call&);
+Ref assembly_execute(Plan*, Call&);
+void assembly_init(PyObject* module);
 
 extern PyMethodDef plan_functions[];
 void plan_init(PyObject* module);

@@ -241,6 +241,7 @@ void plan_init(PyObject* m) {
   add_type(m, "FusedKernel", FusedKernelType);
   add_type(m, "GemmRecipe", GemmRecipeType);
   routine_init(m);
+  assembly_init(m);
 }
 
 }  // namespace core

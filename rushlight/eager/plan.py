@@ -10,6 +10,7 @@ from rushlight.loops.lower import numbers_of, signature
 from rushlight.ops.declare import HALVES, MISSING, Arguments, derived, many
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import NumberSymbol, Recorder, Symbol
+from rushlight.ops.values import Fake
 from rushlight.reasons import refuse
 
 from . import program
@@ -27,6 +28,8 @@ def make_plan(operator, values, needs):
         return leaf(recorder, op, a, inputs)
     if op.kind == "library":
         return library(recorder, op, a, inputs)
+    if op.kind == "assemble" and (recipe := assembly(op, a)):
+        return recipe
     with recorder:
         if op.kind == "assemble":
             changed = converted(op, a)
@@ -131,6 +134,30 @@ def expanded(recorder, op, a, inputs, best):
     if any(c.op is op for c in recorder.calls):
         raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for {best!r}')
     return program.build(recorder, inputs, out, transparent=op.rule is derived)
+
+
+def assembly(op, a):
+    """The assembly as places in the output and what goes there; None where a run-time number says
+    where, or where a piece is computed on the way: then it runs as a program.
+    """
+    if any(isinstance(v, NumberSymbol) for v in a.values):
+        return None
+    (layout,) = op.infer(a)
+    operands = [x for _, x in a.operands() if isinstance(x, Symbol)]
+    found = {id(x): i for i, x in enumerate(operands)}
+    pieces = []
+    for view, value in op.body(*a.values):
+        place = view(Fake(layout)).layout
+        if isinstance(value, Symbol) and id(value) in found:
+            entry = (found[id(value)], None)
+        elif isinstance(value, (bool, int, float)):
+            entry = (-1, value)
+        else:
+            return None
+        pieces.append((*entry, place.shape, place.strides, place.offset))
+    return _core.AssemblyRecipe(
+        (layout.shape, layout.strides, getattr(_core, layout.dtype)), tuple(pieces)
+    )
 
 
 def widened(recorder, op, a, inputs, best):

@@ -1,9 +1,9 @@
 """Assembled outputs: (view of the output, what is written through it), in order. The last write wins."""
 from . import promotion
-from .declare import assemble, composition
-from .layouts import concatenated, like_size, positive
+from .declare import assemble
+from .layouts import concatenated, like_size, positive, stacked
 from .samples import call, t
-from .views import select, slice, unsqueeze
+from .views import select, slice
 
 
 @assemble("cat(Tensor[] tensors, int dim=0) -> Tensor", layout=concatenated(), method=False,
@@ -25,17 +25,18 @@ def _(g, tensors, dim):
     return (parts,)
 
 
-@composition("stack(Tensor[] tensors, int dim=0) -> Tensor", method=False,
-             samples=(call([t(2, 3), t(2, 3)], 0), call([t(3), t(3), t(3)], -1)))
+@assemble("stack(Tensor[] tensors, int dim=0) -> Tensor", layout=stacked(), method=False,
+          samples=(call([t(2, 3), t(2, 3)], 0), call([t(3), t(3), t(3)], -1), call([t(2), t(2, dtype="float64")], 1)))
 def stack(tensors, dim):
-    if not tensors:
-        raise RuntimeError("[stack] expects a non-empty list of Tensors")
-    for i, x in enumerate(tensors):
-        if tuple(x.shape) != tuple(tensors[0].shape):
-            raise RuntimeError(f"[stack] expects each tensor to be equal size, but got {list(tensors[0].shape)} at entry 0 and "
-                               f"{list(x.shape)} at entry {i}")
     dim = positive((dim,), tensors[0].rank + 1)[0]
-    return cat([unsqueeze(x, dim) for x in tensors], dim)
+    for i, x in enumerate(tensors):
+        yield (lambda out, i=i: select(out, dim, i)), x
+
+
+@stack.derivative
+def _(g, tensors, dim):
+    dim = positive((dim,), tensors[0].rank + 1)[0]
+    return ([select(g, dim, i) for i in range(len(tensors))],)
 
 
 @assemble("select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> Tensor",

@@ -470,6 +470,21 @@ class concatenated(broadcast):
         return [dense([total if d == dim else n for d, n in enumerate(first.shape)], dtypes_[0], None, a.device)]
 
 
+class stacked(broadcast):
+    """Like the tensors, which are of one shape, with a new dim as long as the list."""
+    def infer(self, a, dtypes_):
+        if not a.tensors:
+            raise RuntimeError(f"[{a.op_name}] expects a non-empty list of Tensors")
+        first = a.tensors[0]
+        for i, x in enumerate(a.tensors):
+            if tuple(x.shape) != tuple(first.shape):
+                raise RuntimeError(f"[{a.op_name}] expects each tensor to be equal size, but got {list(first.shape)} at entry 0 "
+                                   f"and {list(x.shape)} at entry {i}")
+        shape = list(first.shape)
+        shape.insert(positive((a["dim"],), first.rank + 1)[0], len(a.tensors))
+        return [dense(tuple(shape), dtypes_[0], None, a.device)]
+
+
 class like_size(broadcast):
     """Dense, of the shape that the named argument gives."""
     def __init__(self, name):
