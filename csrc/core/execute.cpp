@@ -10,7 +10,7 @@
 namespace core {
 namespace {
 
-constexpr int kBuffers = 12;
+constexpr int kBuffers = rl::kMaxInputs + rl::kMaxOutputs;
 
 [[noreturn]] void index_error(const char* op, int64_t code) {
   uint64_t z = static_cast<uint64_t>(code - 1);
@@ -55,8 +55,8 @@ Ref run_leaf(const char* op, const rl::Recipe& recipe, const rl::LoopPlan* loop,
     run_loop(op, loop, tensors, recipe.ninputs, &one, 1, numbers);
     return Ref(out.release_object());
   }
-  Own<Tensor> outs[4];
-  Tensor* raw[4];
+  Own<Tensor> outs[rl::kMaxOutputs];
+  Tensor* raw[rl::kMaxOutputs];
   for (int i = 0; i < nouts; i++) {
     rl::incref(layouts[i]);
     outs[i] = tensor_empty(layouts[i]);
@@ -78,7 +78,7 @@ struct Numbers {
 // Loops made for one run: freed with it.
 struct OwnLoop {
   rl::LoopPlan* loop = nullptr;
-  Layout* outs[4] = {nullptr, nullptr, nullptr, nullptr};
+  Layout* outs[rl::kMaxOutputs] = {};
   ~OwnLoop() {
     std::free(loop);
     for (Layout* l : outs)
@@ -125,7 +125,7 @@ Ref run_sized(Plan* p, Call& call) {
   return result;
 }
 
-Ref run_gemm(Plan* p, Call& call) {
+void run_gemm(Plan* p, Call& call, Tensor* out) {
   const GemmRecipeObject* g = p->gemm_recipe;
   Own<Tensor> copies[3];
   Tensor* operands[3] = {nullptr, nullptr, nullptr};
@@ -139,20 +139,18 @@ Ref run_gemm(Plan* p, Call& call) {
   }
   double alpha = g->alpha < 0 ? 1.0 : number_from(call.values[g->alpha], 'f').f;
   double beta = g->beta < 0 ? 1.0 : number_from(call.values[g->beta], 'f').f;
-  rl::incref(p->outs[0]);
-  Own<Tensor> out = tensor_empty(p->outs[0]);
   void* pointers[3];
   for (int i = 0; i < 3; i++) pointers[i] = operands[i] ? data_of(operands[i]) : nullptr;
   if (!rl::gemm_release(p->gemm)) {
-    rl::gemm_run(p->gemm, pointers[0], pointers[1], pointers[2], data_of(out.get()), alpha, beta);
-    return Ref(out.release_object());
+    rl::gemm_run(p->gemm, pointers[0], pointers[1], pointers[2], data_of(out), alpha, beta);
+    return;
   }
-  Storage* held[3];
-  for (int i = 0; i < 3; i++) held[i] = operands[i] ? operands[i]->storage : nullptr;
-  run_released(held, 3, [&] {
-    rl::gemm_run(p->gemm, pointers[0], pointers[1], pointers[2], data_of(out.get()), alpha, beta);
+  Storage* held[4] = {nullptr, nullptr, nullptr, out->storage};
+  for (int i = 0; i < 3; i++)
+    if (operands[i]) held[i] = operands[i]->storage;
+  run_released(held, 4, [&] {
+    rl::gemm_run(p->gemm, pointers[0], pointers[1], pointers[2], data_of(out), alpha, beta);
   });
-  return Ref(out.release_object());
 }
 
 Ref run_program(Plan* p, Call& call) {
@@ -210,7 +208,12 @@ Ref plan_execute(Plan* p, Call& call) {
       return run_leaf(call.op->text, p->recipe->recipe, p->loop, p->outs, operands, numbers.values);
     }
     case PlanKind::Sized: return run_sized(p, call);
-    case PlanKind::Gemm: return run_gemm(p, call);
+    case PlanKind::Gemm: {
+      rl::incref(p->outs[0]);
+      Own<Tensor> out = tensor_empty(p->outs[0]);
+      run_gemm(p, call, out.get());
+      return Ref(out.release_object());
+    }
     case PlanKind::Routine: return routine_execute(p, call);
     case PlanKind::Assembly: return assembly_execute(p, call);
     case PlanKind::Program: return run_program(p, call);
@@ -219,6 +222,7 @@ Ref plan_execute(Plan* p, Call& call) {
 }
 
 void plan_write(Plan* p, Call& call, Tensor* const* outs, int nouts) {
+  if (p->gemm) return run_gemm(p, call, outs[0]);
   Numbers numbers(p->recipe, call.values);
   run_loop(call.op->text, p->loop, call.tensors.data(), call.tensors.size(), outs, nouts,
       numbers.values);

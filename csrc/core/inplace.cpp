@@ -28,7 +28,21 @@ bool aliases(const Tensor* a, const Tensor* b) {
   return a->storage == b->storage && a->layout == b->layout && a->offset == b->offset;
 }
 
+// A bias may be the output itself (out = out + x y); the factors may not.
+bool gemm_writes_directly(const Plan* p, const Call& call, const Tensor* out) {
+  const GemmRecipeObject* g = p->gemm_recipe;
+  for (int param : {g->x, g->y, g->bias}) {
+    if (param < 0 || call.values[param] == Py_None) continue;
+    const Tensor* operand = tensor_of(call.values[param]);
+    if (overlaps(operand, out) && !(param == g->bias && aliases(operand, out))) return false;
+  }
+  return true;
+}
+
 bool writes_directly(const Plan* p, const Call& call, Tensor* const* outs, int nouts) {
+  for (int o = 0; o < nouts; o++)  // outputs that share memory are written one after the other
+    for (int q = 0; q < o; q++)
+      if (overlaps(outs[q], outs[o])) return false;
   if (p->direct) {
     const int self = p->functional->routine->writes;
     for (int o = 0; o < nouts; o++)
@@ -38,8 +52,11 @@ bool writes_directly(const Plan* p, const Call& call, Tensor* const* outs, int n
           return false;
     return true;
   }
+  if (p->gemm) return gemm_writes_directly(p, call, outs[0]);
   if (!p->loop) return false;
-  bool elementwise = p->recipe->recipe.rule == rl::Rule::Broadcast && nouts == 1;
+  // Of each element every operand is read before any output is written: the emitter binds all
+  // loads before the stores.
+  bool elementwise = p->recipe->recipe.rule == rl::Rule::Broadcast;
   for (int o = 0; o < nouts; o++)
     for (int i = 0; i < call.tensors.size(); i++) {
       if (call.tensors[i]->storage != outs[o]->storage) continue;
@@ -96,7 +113,7 @@ void write_by_temporary(const Plan* p, Call& call, Tensor* const* outs, int nout
   bool tuple = PyTuple_Check(result.py());
   if ((tuple ? PyTuple_GET_SIZE(result.py()) : 1) != nouts)
     raise(PyExc_RuntimeError, "[%s] the result does not have %d tensors", op, nouts);
-  Tensor* made[4];
+  Tensor* made[rl::kMaxOutputs];
   for (int i = 0; i < nouts; i++) {
     PyObject* o = tuple ? PyTuple_GET_ITEM(result.py(), i) : result.py();
     if (!is_tensor(o))
@@ -121,7 +138,7 @@ int collect_outs(const Call& call, PyObject* out, Tensor** outs) {
     n = PySequence_Fast_GET_SIZE(out);
     items = PySequence_Fast_ITEMS(out);
   }
-  if (n != call.op->outputs || n > 4)
+  if (n != call.op->outputs || n > rl::kMaxOutputs)
     raise(PyExc_TypeError, "%s(): out must be %d Tensor%s, got %zd", op, call.op->outputs,
         call.op->outputs == 1 ? "" : "s", n);
   for (Py_ssize_t i = 0; i < n; i++) {
@@ -163,7 +180,7 @@ void check_writable(Tensor* t) {
 
 Ref write_call(Call& call, PyObject* out, bool inplace) {
   const char* op = call.op->text;
-  Tensor* outs[4];
+  Tensor* outs[rl::kMaxOutputs];
   int nouts = 1;
   if (inplace) {
     if (!is_tensor(call.values[0]))

@@ -224,8 +224,8 @@ void build_leaf(Plan* p, const Call& call) {
 }
 
 // out[.., m, n] and the plan of the library; operands whose strides it does not take are copied
-// first.
-void build_gemm(Plan* p, Call& call) {
+// first. `given`: the output's layout, of the right shape and dtype, where it lies already.
+void build_gemm(Plan* p, Call& call, Layout* given = nullptr) {
   const GemmRecipeObject* g = p->gemm_recipe;
   auto operand = [&](int param) {
     return param < 0 || call.values[param] == Py_None ? nullptr
@@ -240,8 +240,9 @@ void build_gemm(Plan* p, Call& call) {
   for (int i = 0; i < nd - 1; i++) shape[i] = x->dims[i];
   shape[nd - 1] = y->dims[nd - 1];
   DType dtype = g->out_dtype < 0 ? x->dtype : static_cast<DType>(g->out_dtype);
-  p->outs[0] = rl::layout_dense(dtype, Device::CPU, nd, shape);
   p->nouts = 1;
+  if (given) rl::incref(p->outs[0] = given);
+  else p->outs[0] = rl::layout_dense(dtype, Device::CPU, nd, shape);
   Layout* taken[3] = {x, y, bias};
   for (int i = 0; i < 3; i++) {
     if (!taken[i]) continue;
@@ -385,8 +386,16 @@ Plan* plan_find_write(Call& call, Tensor* const* outs, int nouts, bool* hit) {
       direct = a->dtype == b->dtype && a->ndim == b->ndim &&
                !std::memcmp(a->dims, b->dims, sizeof(int64_t) * a->ndim);
     }
+    if (f->kind == PlanKind::Gemm && f->outs[0]->dtype == outs[0]->layout->dtype &&
+        f->outs[0]->ndim == outs[0]->layout->ndim &&
+        !std::memcmp(f->outs[0]->dims, outs[0]->layout->dims, sizeof(int64_t) * f->outs[0]->ndim) &&
+        rl::gemm_takes(outs[0]->layout)) {
+      p->gemm_recipe = reinterpret_cast<GemmRecipeObject*>(
+          Py_NewRef(reinterpret_cast<PyObject*>(f->gemm_recipe)));
+      build_gemm(p, call, outs[0]->layout);
+    }
     if (direct) {
-      Layout *inputs[8], *given[4];
+      Layout *inputs[rl::kMaxInputs], *given[rl::kMaxOutputs];
       for (int i = 0; i < call.tensors.size(); i++) inputs[i] = call.tensors[i]->layout;
       for (int i = 0; i < nouts; i++) given[i] = outs[i]->layout;
       p->recipe =
@@ -488,6 +497,7 @@ std::string plan_text(const Plan* p) {
     case PlanKind::Assembly: return "assembly";
     case PlanKind::Write:
       if (p->direct) return plan_text(p->functional);
+      if (p->gemm) return rl::gemm_library(p->gemm);
       return p->loop ? p->recipe->recipe.kernel->key : plan_text(p->functional) + ", copied";
     case PlanKind::View: return "view";
     default: return p->recipe->recipe.kernel->key;

@@ -25,7 +25,7 @@ struct RecipeObject {
   PyObject *key, *origin, *owner;
   NumberSlot* numbers;
   int nnumbers, sizes;
-  struct Memo { Layout* in[8]; Layout* outs[4]; rl::LoopPlan* loop; };
+  struct Memo { Layout* in[rl::kMaxInputs]; Layout* outs[rl::kMaxOutputs]; rl::LoopPlan* loop; };
   Memo* memo;  // loops of a fused kernel by operand layouts, the latest few
   int memo_count, memo_next;
 };
@@ -79,7 +79,7 @@ struct Plan {
   int nouts;
   int busy;                                          // runs that have released the GIL
   rl::LoopPlan* loop;  // Leaf; Write: with given outputs, null: by a temporary; Sized: the latest
-  Layout* outs[4];
+  Layout* outs[rl::kMaxOutputs];
   RecipeObject* recipe;                              // owned
   Program* program;                                  // owned
   rl::GemmPlan* gemm;

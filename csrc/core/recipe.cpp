@@ -26,10 +26,10 @@ void read_rule(RecipeObject* r, const char* rule, unsigned rows, const char* in_
   p.ninputs = static_cast<int>(std::strlen(in_kinds));
   p.noutputs = static_cast<int>(std::strlen(out_kinds));
   Ref dtypes = checked(PySequence_Tuple(out_dtypes));
-  if (p.ninputs > 8 || p.noutputs > 4 || p.noutputs < 1 ||
+  if (p.ninputs > rl::kMaxInputs || p.noutputs > rl::kMaxOutputs || p.noutputs < 1 ||
       PyTuple_GET_SIZE(dtypes.py()) != p.noutputs)
-    raise(PyExc_ValueError, "[Recipe] %d inputs and %d outputs with %zd dtypes; at most 8 and 4",
-        p.ninputs, p.noutputs, PyTuple_GET_SIZE(dtypes.py()));
+    raise(PyExc_ValueError, "[Recipe] %d inputs and %d outputs with %zd dtypes; at most %d and %d",
+        p.ninputs, p.noutputs, PyTuple_GET_SIZE(dtypes.py()), rl::kMaxInputs, rl::kMaxOutputs);
   for (int i = 0; i < p.ninputs; i++) {
     if (in_kinds[i] != 'F' && in_kinds[i] != 'P')
       raise(PyExc_ValueError, "[Recipe] operand kind '%c' is neither F nor P", in_kinds[i]);

@@ -61,21 +61,23 @@ enum class Rule : uint8_t {
   Sized,         // no tensor operand decides: the full shape is given
 };
 
+constexpr int kMaxInputs = 8, kMaxOutputs = 6;   // of one kernel
+
 struct Recipe {
   const KernelEntry* kernel;
   Rule rule;
   uint32_t rows;               // mask of row dims in the full shape
   int ninputs, noutputs;
-  Operand in[8];
-  Output out[4];
-  DType out_dtype[4];
+  Operand in[kMaxInputs];
+  Output out[kMaxOutputs];
+  DType out_dtype[kMaxOutputs];
   bool nonempty;               // rows of no elements have no result
 };
 
 struct LoopPlan {
   const KernelEntry* kernel;
   int nbuf, axes;
-  int64_t itemsize[12];        // of each buffer
+  int64_t itemsize[kMaxInputs + kMaxOutputs];  // of each buffer
   int split;                   // axis to split over threads (axes + e: excess loop e), -1: none
   int64_t pieces;              // at most so many pieces
   bool release;                // predicted above 20 microseconds: the caller should release the GIL

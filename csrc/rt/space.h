@@ -5,7 +5,7 @@
 
 namespace rl {
 
-constexpr int kBuffers = 12;  // operands, then outputs
+constexpr int kBuffers = kMaxInputs + kMaxOutputs;  // operands, then outputs
 
 struct Loop {
   int64_t size;

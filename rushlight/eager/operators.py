@@ -29,7 +29,7 @@ IN_PLACE = ("scalar",)  # kinds whose in-place twin is a method of Tensor
 
 
 def has_twin(op):
-    return bool(op.kind in IN_PLACE and op.tensor_slots or op.writes)
+    return bool(op.kind in IN_PLACE and op.tensor_slots and op.outputs == 1 or op.writes)
 
 
 def make(op):

@@ -7,12 +7,14 @@ from . import (
            losses,
            matrix,
            normalization,
+           optimizers,
            pointwise,
+           recurrent,
            reductions,
            views,
 )
 from .declare import Op
 from .values import TABLE
 
-__all__ = ["TABLE", "Op", "assembly", "convolution", "creation", "indexing", "losses", "matrix", "normalization", "pointwise", "reductions",
-           "views"]
+__all__ = ["TABLE", "Op", "assembly", "convolution", "creation", "indexing", "losses", "matrix", "normalization",
+           "optimizers", "pointwise", "recurrent", "reductions", "views"]

@@ -89,6 +89,8 @@ def test_in_place_is_the_same_values(case):
     values = arguments(op, sample, ours)
     if not isinstance(values[0], rl.Tensor):
         pytest.skip("the first operand is a number")
+    if op.outputs > 1:
+        pytest.skip("an operator of several outputs has no in-place twin")
     expected = call(op, values)
     inplace = op.native.make_inplace()
     args = [v for v, p in zip(values, op.parameters) if not p.keyword_only]
