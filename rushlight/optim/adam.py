@@ -5,16 +5,27 @@
 import math
 
 from rushlight import eager
-from rushlight.optim.optimizer import Optimizer, check_flags, check_options
+from rushlight.optim.each import (
+    Each,
+    averaged,
+    averaged_square,
+    counted,
+    in_one_kernel,
+    kernel,
+    step_count,
+)
+from rushlight.optim.optimizer import check_betas, check_flags, check_options, check_rate
+
+_adam, _amsgrad = kernel("adam_step"), kernel("amsgrad_step")
 
 
-class Adam(Optimizer):
+class Adam(Each):
     """m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr / (1 - b1^t) m / (sqrt(v / (1 -
     b2^t)) + eps).
 
     weight_decay adds weight_decay p to g or, decoupled, shrinks p by 1 - lr weight_decay before.
-    amsgrad: v is the largest so far. maximize: g is taken negative. ValueError for options out of
-    range.
+    amsgrad: v is the largest so far. maximize: g is taken negative. One kernel a parameter.
+    ValueError for options out of range.
     """
 
     def __init__(
@@ -33,10 +44,9 @@ class Adam(Optimizer):
         fused=None,
         decoupled_weight_decay=False,
     ):
-        check_options({"learning rate": lr, "epsilon value": eps})
-        for i, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+        check_rate(lr)
+        check_options({"epsilon value": eps})
+        check_betas(betas)
         check_options({"weight_decay value": weight_decay})
         check_flags(foreach, fused, differentiable)
         super().__init__(
@@ -56,46 +66,41 @@ class Adam(Optimizer):
             },
         )
 
-    def step(self, closure=None):
-        loss = self._loss(closure)
-        with eager.no_grad():
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        self._update(parameter, parameter.grad, group)
-        return loss
+    def _begin(self, state, parameter, group):
+        state["step"] = step_count()
+        names = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+        for name in names if group["amsgrad"] else names[:2]:
+            state[name] = eager.zeros_like(parameter)
 
-    def _new_state(self, parameter, amsgrad):
-        names = (
-            ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if amsgrad else ("exp_avg", "exp_avg_sq")
-        )
-        zeros = {name: eager.zeros_like(parameter) for name in names}
-        return {"step": eager.tensor(0.0, dtype=eager.float32), **zeros}
-
-    def _update(self, parameter, g, group):
-        lr, decay = float(group["lr"]), group["weight_decay"]
-        beta1, beta2 = group["betas"]
-        state = self.state[parameter]
-        if not state:
-            state.update(self._new_state(parameter, group["amsgrad"]))
-        state["step"].add_(1)
-        t = state["step"].item()
+    def _update(self, parameter, g, state, group):
+        lr, decay = float(group["lr"]), float(group["weight_decay"])
+        beta1, beta2 = map(float, group["betas"])
+        t = counted(state)
         if group["maximize"]:
             g = -g
-        if decay != 0:
-            if group["decoupled_weight_decay"]:
-                parameter.mul_(1 - lr * decay)
-            else:
-                g = g.add(parameter, alpha=decay)
+        shrink = 1.0
+        if group["decoupled_weight_decay"]:
+            shrink, decay = 1.0 - lr * decay, 0.0
+        step_size, root = lr / (1 - beta1**t), math.sqrt(1 - beta2**t)
         m, v = state["exp_avg"], state["exp_avg_sq"]
-        m.mul_(beta1).add_(g, alpha=1 - beta1)
-        v.mul_(beta2).add_(g * g, alpha=1 - beta2)
-        if group["amsgrad"]:
-            largest = state["max_exp_avg_sq"]
+        largest = state["max_exp_avg_sq"] if group["amsgrad"] else None
+        if in_one_kernel(parameter, g, group):
+            numbers = (step_size, 1 - beta1, beta2, 1 - beta2, root, group["eps"], shrink, decay)
+            if largest is None:
+                _adam(parameter, g, m, v, *numbers, out=(parameter, m, v))
+            else:
+                _amsgrad(parameter, g, m, v, largest, *numbers, out=(parameter, m, v, largest))
+            return
+        if shrink != 1.0:
+            parameter.mul_(shrink)
+        if decay:
+            g = g.add(parameter, alpha=decay)
+        averaged(m, g, 1 - beta1)
+        averaged_square(v, g, beta2)
+        if largest is not None:
             largest.copy_(eager.maximum(largest, v))
             v = largest
-        scale = v.sqrt().div_(math.sqrt(1 - beta2**t)).add_(group["eps"])
-        parameter.add_(m / scale, alpha=-lr / (1 - beta1**t))
+        parameter.add_(m / (v.sqrt() / root + group["eps"]), alpha=-step_size)
 
 
 class AdamW(Adam):

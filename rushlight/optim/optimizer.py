@@ -323,13 +323,25 @@ def check_options(options):
             raise ValueError(f"Invalid {name}: {value}")
 
 
-def check_flags(foreach, fused, differentiable):
-    """The flags choose among PyTorch's implementations; here there is one, so they are kept for
-    checkpoints only.
+def check_rate(lr):
+    """ValueError for a negative learning rate, or one that is a tensor of several elements."""
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    check_options({"learning rate": lr})
+
+
+def check_betas(betas):
+    """ValueError unless each is at least 0 and less than 1."""
+    for i, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
+
+
+def check_flags(foreach, fused, differentiable=False):
+    """`foreach` and `fused` choose among PyTorch's implementations; here there is one, so they are
+    kept for checkpoints only.
     """
-    if differentiable:
-        raise NotImplementedError(
-            "[optim] differentiable=True is not supported: steps are not recorded on the tape"
-        )
+    if fused and differentiable:
+        raise RuntimeError("`fused` does not support `differentiable`")
     if foreach and fused:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
