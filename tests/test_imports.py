@@ -28,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "eager": {"ops", "loops", "runtime", BINDINGS},
     "autograd": {"eager"},
     "nn": {"ops", "eager"},
-    "optim": {"ops", "eager"},
+    "optim": {"ops", "eager", "nn"},
     "fx": {"ops"},
     "fake": {"ops", "eager"},
     "dynamo": {"fx", "fake", "eager", "nn", "ops", BINDINGS},

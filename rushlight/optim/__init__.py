@@ -1,7 +1,18 @@
 """Optimizers and schedules of the learning rate."""
 
 from rushlight.optim.adam import Adam, AdamW
+from rushlight.optim.adaptive import (
+    ASGD,
+    Adadelta,
+    Adagrad,
+    Adamax,
+    NAdam,
+    RAdam,
+    RMSprop,
+    Rprop,
+)
+from rushlight.optim.lbfgs import LBFGS
 from rushlight.optim.optimizer import Optimizer
 from rushlight.optim.sgd import SGD
 
-from . import lr_scheduler
+from . import lr_scheduler, swa_utils

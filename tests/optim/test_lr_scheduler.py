@@ -28,21 +28,39 @@ MAKERS = {
     "three": lambda s, o: s.SequentialLR(
         o, [s.ConstantLR(o, 0.1, 2), s.ExponentialLR(o, 0.9), s.StepLR(o, 3, 0.5)], [4, 9]
     ),
+    "polynomial": lambda s, o: s.PolynomialLR(o, 12, 2.0),
+    "restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 4),
+    "longer restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 3, 2, 0.01),
+    "cyclic": lambda s, o: s.CyclicLR(o, 0.01, 0.2, 4, cycle_momentum=False),
+    "cyclic 2": lambda s, o: s.CyclicLR(o, [0.01, 0.02], [0.2, 0.3], 3, 5, "triangular2"),
+    "cyclic exp": lambda s, o: s.CyclicLR(o, 0.01, 0.2, 4, mode="exp_range", gamma=0.9),
+    "cyclic own": lambda s, o: s.CyclicLR(
+        o, 0.01, 0.2, 4, scale_fn=lambda x: 1 / x, cycle_momentum=False
+    ),
+    "one cycle": lambda s, o: s.OneCycleLR(o, 0.5, total_steps=31),
+    "one cycle, three": lambda s, o: s.OneCycleLR(
+        o, [0.5, 0.4], epochs=4, steps_per_epoch=8, three_phase=True, anneal_strategy="linear"
+    ),
+    "chained": lambda s, o: s.ChainedScheduler(
+        [s.ConstantLR(o, 0.1, 5), s.ExponentialLR(o, 0.9)], optimizer=o
+    ),
 }
 
 
 def optimizer_of(library, module):
     a, b = (library.ones(2).requires_grad_() for _ in range(2))
-    return module.SGD([{"params": [a]}, {"params": [b], "lr": 0.3}], lr=0.1)
+    groups = [{"params": [a]}, {"params": [b], "lr": 0.3}]
+    return module.SGD(groups, lr=0.1, momentum=0.5)
 
 
 def rates(optimizer, schedulers, steps):
-    seen = [[group["lr"] for group in optimizer.param_groups]]
+    both = lambda: [group[name] for group in optimizer.param_groups for name in ("lr", "momentum")]
+    seen = [both()]
     for _ in range(steps):
         optimizer.step()
         for scheduler in schedulers:
             scheduler.step()
-        seen.append([group["lr"] for group in optimizer.param_groups])
+        seen.append(both())
     return seen
 
 
@@ -118,3 +136,74 @@ def test_warns_of_the_wrong_order():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         scheduler.step()
+
+
+PLATEAUS = {
+    "plain": {"patience": 1},
+    "max, absolute": {"mode": "max", "threshold_mode": "abs", "threshold": 0.5, "patience": 0},
+    "cooldown": {"factor": 0.5, "patience": 0, "cooldown": 2},
+    "floor": {"factor": 0.5, "patience": 0, "min_lr": [0.05, 0.2]},
+}
+
+
+@pytest.mark.parametrize("name", PLATEAUS)
+def test_plateaus(oracle, name):
+    metrics = [3.0, 2.0, 2.1, 2.0, 1.9999, 1.5, 1.6, 1.7, 1.8, 1.9, 1.0, 5.0, 5.0, 5.0, 5.0]
+    seen = []
+    for library, module in ((rushlight, optim), (oracle, oracle.optim)):
+        optimizer = optimizer_of(library, module)
+        scheduler = module.lr_scheduler.ReduceLROnPlateau(optimizer, **PLATEAUS[name])
+        path = []
+        for i, metric in enumerate(metrics):
+            optimizer.step()
+            scheduler.step(library.tensor(metric) if i % 2 else metric)
+            path.append([group["lr"] for group in optimizer.param_groups])
+        seen.append(path)
+    assert_same(*seen)
+
+
+def test_restarts_at_fractions_of_a_step(oracle):
+    seen = []
+    for library, module in ((rushlight, optim), (oracle, oracle.optim)):
+        optimizer = optimizer_of(library, module)
+        scheduler = module.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 3, 2)
+        optimizer.step()
+        path = []
+        for i in range(40):
+            scheduler.step(i / 3)
+            path.append(scheduler.get_last_lr())
+        seen.append(path)
+    assert_same(*seen)
+
+
+def test_a_rate_that_is_a_tensor_stays_one():
+    p = rushlight.ones(2).requires_grad_()
+    rate = rushlight.tensor(0.5)
+    optimizer = optim.Adam([p], lr=rate)
+    scheduler = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] is rate and rate.item() == 0.25
+
+
+def test_bad_cycles():
+    optimizer = optimizer_of(rushlight, optim)
+    schedules = optim.lr_scheduler
+    for make, what in (
+        (lambda: schedules.CosineAnnealingWarmRestarts(optimizer, 0), "positive integer T_0"),
+        (lambda: schedules.CosineAnnealingWarmRestarts(optimizer, 2, 0), "T_mult >= 1"),
+        (lambda: schedules.CyclicLR(optimizer, 0.1, 0.2, mode="up"), "mode is invalid"),
+        (lambda: schedules.CyclicLR(optimizer, [0.1], 0.2), "same length"),
+        (lambda: schedules.OneCycleLR(optimizer, 0.1), "You must define either total_steps"),
+        (lambda: schedules.OneCycleLR(optimizer, 0.1, 10, pct_start=2.0), "pct_start"),
+        (lambda: schedules.OneCycleLR(optimizer, 0.1, 10, anneal_strategy="up"), "cos"),
+        (lambda: schedules.ReduceLROnPlateau(optimizer, factor=1.0), "Factor should be < 1.0"),
+        (lambda: schedules.ReduceLROnPlateau(optimizer, mode="up"), "mode up is unknown"),
+        (lambda: schedules.ChainedScheduler([]), "at least one scheduler"),
+        (lambda: optim.swa_utils.SWALR(optimizer, 0.1, anneal_strategy="up"), "anneal_strategy"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            make()
+    last = schedules.OneCycleLR(optimizer, 0.1, 2)
+    with pytest.raises(ValueError, match="Tried to step"):
+        rates(optimizer, [last], 5)

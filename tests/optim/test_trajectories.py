@@ -21,6 +21,28 @@ SETTINGS = [
     ("AdamW", {"lr": 0.05}),
     ("AdamW", {"lr": 0.05, "weight_decay": 0.3, "amsgrad": True}),
     ("AdamW", {"lr": 0.05, "maximize": True}),
+    ("RMSprop", {"lr": 0.02}),
+    ("RMSprop", {"lr": 0.02, "momentum": 0.9, "centered": True, "weight_decay": 0.1}),
+    ("RMSprop", {"lr": 0.02, "alpha": 0.5, "maximize": True}),
+    ("Adagrad", {"lr": 0.1}),
+    (
+        "Adagrad",
+        {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.5, "weight_decay": 0.1},
+    ),
+    ("Adadelta", {"lr": 1.0}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.5, "weight_decay": 0.1, "maximize": True}),
+    ("Adamax", {"lr": 0.05}),
+    ("Adamax", {"lr": 0.05, "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.05}),
+    ("NAdam", {"lr": 0.05, "weight_decay": 0.1, "momentum_decay": 0.1}),
+    ("NAdam", {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.05}),
+    ("RAdam", {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1}),
+    ("RAdam", {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Rprop", {"lr": 0.05}),
+    ("Rprop", {"lr": 0.05, "etas": (0.3, 1.5), "step_sizes": (0.01, 0.2), "maximize": True}),
+    ("ASGD", {"lr": 0.05}),
+    ("ASGD", {"lr": 0.05, "t0": 3.0, "lambd": 0.1, "weight_decay": 0.1}),
 ]
 IDS = [
     f"{name}-{'-'.join(k for k in options if k != 'lr') or 'plain'}" for name, options in SETTINGS
@@ -60,7 +82,9 @@ def values(tree):
 
 def assert_close(a, b, tolerance=1e-6):
     for left, right in zip(a, b, strict=True):
-        numpy.testing.assert_allclose(numpy.array(left), numpy.array(right), rtol=0, atol=tolerance)
+        numpy.testing.assert_allclose(
+            numpy.array(left), numpy.array(right), rtol=tolerance, atol=tolerance
+        )
 
 
 @pytest.mark.parametrize(("name", "options"), SETTINGS, ids=IDS)

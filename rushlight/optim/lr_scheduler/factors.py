@@ -1,88 +1,11 @@
-"""Schedules of the learning rate: each sets ``lr`` in the optimizer's groups, once when it is
-made and once a ``step()``.
-
-Takes an Optimizer; call ``step()`` after the optimizer's. Invariant: ``last_epoch`` counts the
-steps; ``initial_lr`` of a group is what a schedule starts from. Schedules written as a change of
-the current rate can be chained: their factors multiply.
-"""
+"""Schedules that are a factor of the starting rate, or of the rate before."""
 
 import math
 import types
-import warnings
 from bisect import bisect_right
 from collections import Counter
 
-from rushlight.optim.optimizer import Optimizer
-
-
-class LRScheduler:
-    """Base. A subclass gives ``get_lr()``: the rates of all groups at ``last_epoch``, from those
-    before (``group['lr']``).
-
-    last_epoch: -1 to start anew, else the step to go on from (groups then need 'initial_lr':
-    KeyError).
-    """
-
-    def __init__(self, optimizer, last_epoch=-1):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer = optimizer
-        for i, group in enumerate(optimizer.param_groups):
-            if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])
-            elif "initial_lr" not in group:
-                raise KeyError(
-                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming an "
-                    "optimizer"
-                )
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-        self.last_epoch = last_epoch
-        self._step_count = 0
-        self._advance(self.last_epoch + 1)
-
-    def get_lr(self):
-        raise NotImplementedError
-
-    def get_last_lr(self):
-        """The rates that the last step set, one a group."""
-        return self._last_lr
-
-    def step(self, epoch=None):
-        """The next rates; epoch: the rates at that step (deprecated in PyTorch, kept for code
-        that has it).
-        """
-        if self._step_count == 1 and self.optimizer._steps_taken == 0:
-            warnings.warn(
-                "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first "
-                "value of the schedule is "
-                "skipped. Call `optimizer.step()` first.",
-                stacklevel=2,
-            )
-        if epoch is None:
-            self._advance(self.last_epoch + 1)
-        else:
-            self._advance(epoch, jump=True)
-
-    def _advance(self, epoch, jump=False):
-        self._step_count += 1
-        self.last_epoch = epoch
-        closed = getattr(self, "_closed_form_lr", None)
-        self._set(closed() if jump and closed else self.get_lr())
-
-    def _set(self, rates):
-        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
-
-    def _rates(self):
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-    def state_dict(self):
-        """All fields but the optimizer."""
-        return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
-
-    def load_state_dict(self, state_dict):
-        self.__dict__.update(state_dict)
+from rushlight.optim.lr_scheduler.scheduler import LRScheduler
 
 
 class LambdaLR(LRScheduler):
@@ -274,61 +197,21 @@ class CosineAnnealingLR(LRScheduler):
         return [self.eta_min + (base - self.eta_min) * wave for base in self.base_lrs]
 
 
-class SequentialLR(LRScheduler):
-    """One schedule after the other: schedulers[i] rules until milestones[i] steps have passed."""
+class PolynomialLR(LRScheduler):
+    """Times (1 - t / total_iters)^power, and 0 afterwards."""
 
-    def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
-        if not schedulers:
-            raise ValueError(
-                "SequentialLR expects at least one scheduler to be chained, but got no scheduler."
-            )
-        for i, scheduler in enumerate(schedulers):
-            if scheduler.optimizer is not optimizer:
-                raise ValueError(
-                    "SequentialLR expects all schedulers to belong to the same optimizer, but "
-                    "got scheduler "
-                    f"{type(scheduler).__name__} at index {i} with another one."
-                )
-        if len(milestones) != len(schedulers) - 1:
-            raise ValueError(
-                "Sequential Schedulers expects number of schedulers provided to be one more than "
-                "the number of milestone "
-                f"points, but got number of schedulers {len(schedulers)} and the number of "
-                "milestones to be equal to "
-                f"{len(milestones)}"
-            )
-        self.optimizer = optimizer
-        self._schedulers, self._milestones = list(schedulers), list(milestones)
-        self.last_epoch = last_epoch + 1
-        for (
-            group
-        ) in optimizer.param_groups:  # the schedules have each set their first rate: start anew
-            group["lr"] = group["initial_lr"]
-        for scheduler in self._schedulers:
-            scheduler.last_epoch -= 1
-            scheduler._step_count = 0
-        self._schedulers[0]._advance(self._schedulers[0].last_epoch + 1)
-        self._last_lr = self._schedulers[0].get_last_lr()
+    def __init__(self, optimizer, total_iters=5, power=1.0, last_epoch=-1):
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
 
-    def step(self):
-        self.last_epoch += 1
-        i = bisect_right(self._milestones, self.last_epoch)
-        scheduler = self._schedulers[i]
-        if i > 0 and self._milestones[i - 1] == self.last_epoch:
-            scheduler._set(scheduler.base_lrs)
-            scheduler._advance(0, jump=True)
-        else:
-            scheduler._advance(scheduler.last_epoch + 1)
-        self._last_lr = scheduler.get_last_lr()
+    def _factor(self, epoch):
+        return (1.0 - min(epoch, self.total_iters) / self.total_iters) ** self.power
 
-    def state_dict(self):
-        state = {
-            name: value for name, value in super().state_dict().items() if name != "_schedulers"
-        }
-        return dict(state, _schedulers=[scheduler.state_dict() for scheduler in self._schedulers])
+    def get_lr(self):
+        if self.last_epoch == 0 or self.last_epoch > self.total_iters:
+            return self._rates()
+        change = self._factor(self.last_epoch) / self._factor(self.last_epoch - 1)
+        return [rate * change for rate in self._rates()]
 
-    def load_state_dict(self, state_dict):
-        state = dict(state_dict)
-        for scheduler, saved in zip(self._schedulers, state.pop("_schedulers"), strict=True):
-            scheduler.load_state_dict(saved)
-        super().load_state_dict(state)
+    def _closed_form_lr(self):
+        return [base * self._factor(self.last_epoch) for base in self.base_lrs]
