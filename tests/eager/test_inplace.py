@@ -1,5 +1,6 @@
 """In-place operators, views and version counters under autograd."""
 
+import numpy as np
 import pytest
 
 import rushlight as rl
@@ -498,3 +499,35 @@ def test_optimizer_style_updates(oracle):
         return w.detach()
 
     both_do(run, (rl,), (oracle,), close)
+
+
+def test_a_product_is_written_into_given_memory():
+    """Rows of a wider matrix, and the bias itself: no copy is made; a factor is read first."""
+    x, y, table = rl.randn(3, 4), rl.randn(4, 5), rl.randn(6, 8)
+    expected = rl.addmm(table[2:5, 1:6].clone(), x, y)
+    place = table[2:5, 1:6]
+    before = table.clone()
+    rl.eager._core.record(True)
+    got = rl.addmm(place, x, y, out=place)
+    rl.eager._core.record(False)
+    assert not any("copied" in str(r[10]) for r in rl.eager._core.records())
+    assert got is place and np.allclose(table[2:5, 1:6].numpy(), expected.numpy(), atol=1e-5)
+    table[2:5, 1:6] = before[2:5, 1:6]
+    assert table.tolist() == before.tolist()
+    square = rl.randn(4, 4)
+    expected = square @ square
+    assert np.allclose(rl.mm(square, square, out=square).numpy(), expected.numpy(), atol=1e-5)
+
+
+def test_outputs_written_over_operands_one_element_at_a_time():
+    from rushlight.ops import TABLE
+
+    step = TABLE["momentum_step"].native
+    p, g, b = (rl.randn(4, 6) for _ in range(3))
+    want = step(p, g, b, 0.1, 0.9, 1.0)
+    got = step(p, g, b, 0.1, 0.9, 1.0, out=(b, p))  # each over the other's operand
+    assert got[0] is b and b.tolist() == want[0].tolist() and p.tolist() == want[1].tolist()
+    p = rl.randn(8)
+    want = step(p[:6].clone(), p[1:7].clone(), p[2:].clone(), 0.1, 0.9, 1.0)
+    step(p[:6], p[1:7], p[2:], 0.1, 0.9, 1.0, out=(p[:6], rl.empty(6)))
+    assert p[:6].tolist() == want[0].tolist()  # partly overlapping: by way of a temporary
