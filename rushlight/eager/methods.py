@@ -7,7 +7,7 @@ from collections import namedtuple
 from rushlight import _core
 from rushlight.ops import TABLE
 
-from . import factories, randomness
+from . import factories, randomness, storage
 
 Tensor = _core.Tensor
 
@@ -228,51 +228,6 @@ def unbind(self, dim=0):
     return tuple(op("select")(self, dim, i) for i in range(self.size(dim)))
 
 
-def deepcopy(self, memo):
-    import copy
-
-    if id(self) in memo:
-        return memo[id(self)]
-    if not self.is_leaf:
-        raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-            "protocol at the "
-            "moment: detach() first"
-        )
-    out = self.detach().clone().requires_grad_(self.requires_grad)
-    if type(self) is not Tensor:
-        out = type(self)._make_subclass(type(self), out.detach(), self.requires_grad)
-        out.__dict__.update(
-            {k: copy.deepcopy(v, memo) for k, v in getattr(self, "__dict__", {}).items()}
-        )
-    if self.grad is not None:
-        out.grad = self.grad.detach().clone()
-    memo[id(self)] = out
-    return out
-
-
-def rebuild(cls, data, dtype, shape, requires_grad):
-    import ctypes
-
-    out = _core.empty(shape, getattr(_core, dtype))  # bytes need not be aligned: they are copied
-    ctypes.memmove(out.data_ptr(), data, len(data))
-    if cls is not Tensor:
-        return cls._make_subclass(cls, out, requires_grad)
-    return out.requires_grad_(requires_grad)
-
-
-def reduce_ex(self, protocol):
-    import ctypes
-
-    flat = contiguous(self.detach())
-    data = (
-        ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size())
-        if flat.numel()
-        else b""
-    )
-    return rebuild, (type(self), data, self.dtype.name, tuple(self.shape), self.requires_grad)
-
-
 def numbered(self, spec):
     return format(self.item() if self.dim() == 0 else str(self), spec)
 
@@ -296,8 +251,7 @@ METHODS = {
     "split": split,
     "chunk": chunk,
     "unbind": unbind,
-    "__deepcopy__": deepcopy,
-    "__reduce_ex__": reduce_ex,
+    **storage.METHODS,
     "__format__": numbered,
     **{
         short: converter(name)

@@ -1,0 +1,195 @@
+"""Storage: the memory that tensors share, as an object.
+
+`storage_of(tensor)` gives the same object for tensors that share memory, as long as somebody holds
+it; a pickle does. So tensors that share memory share it again after pickling, copying, saving and
+on the other side of a process boundary. Invariant: while a Storage lives, so does its memory.
+"""
+
+from weakref import WeakValueDictionary
+
+from rushlight import _core
+
+# The native view alone: off the tape, for tensors that are the whole of their memory.
+placed = _core.Operator(
+    "as_strided",
+    (
+        ("self", "tensor", ..., False),
+        ("size", "symints", ..., False),
+        ("stride", "symints", ..., False),
+        ("storage_offset", "symint?", None, False),
+    ),
+    "view",
+    None,
+    view="as_strided",
+    differentiable=False,
+)
+
+
+class UntypedStorage:
+    """Bytes that tensors lie in. flat: a one-dimensional Tensor over all of them."""
+
+    __slots__ = ("flat", "__weakref__")
+
+    def __init__(self, flat):
+        self.flat = flat
+
+    def nbytes(self):
+        return self.flat.numel() * self.flat.element_size()
+
+    size = __len__ = nbytes
+
+    def data_ptr(self):
+        return self.flat.data_ptr()
+
+    @property
+    def dtype(self):
+        """The dtype of the tensor that it was found through."""
+        return self.flat.dtype
+
+    @property
+    def device(self):
+        return self.flat.device
+
+    def cpu(self):
+        return self
+
+    def memory(self):
+        """The bytes themselves, as a writable memoryview that keeps them alive."""
+        from pickle import PickleBuffer
+
+        if self.dtype is not _core.bfloat16:
+            return PickleBuffer(self.flat).raw()
+        if not self.nbytes():
+            return memoryview(bytearray())
+        import ctypes
+
+        array = (ctypes.c_ubyte * self.nbytes()).from_address(self.data_ptr())
+        array.owner = self.flat
+        return PickleBuffer(array).raw()
+
+    def tensor(self, dtype, offset, shape, stride):
+        """A tensor on this memory; offset and stride in elements. RuntimeError where they lead
+        out of it. It is the root of its own view family.
+        """
+        flat = self.flat
+        if dtype is not flat.dtype:
+            flat = _core.from_buffer(self.memory(), dtype, (self.nbytes() // dtype.itemsize,), 0)
+        check_extent(flat.numel(), offset, shape, stride)
+        return placed(flat, tuple(shape), tuple(stride), offset).data
+
+    def __deepcopy__(self, memo):
+        return UntypedStorage(self.flat.clone())
+
+    def __reduce_ex__(self, protocol):
+        """Protocol 5 hands the memory over as a buffer: out of band nothing is copied."""
+        from pickle import PickleBuffer
+
+        memory = self.memory()
+        data = PickleBuffer(memory) if protocol >= 5 else memory.tobytes()
+        return rebuild_storage, (self.dtype.name, data)
+
+    def __repr__(self):
+        return f"UntypedStorage(nbytes={self.nbytes()}, device={str(self.device)!r})"
+
+
+KNOWN = WeakValueDictionary()  # (address, bytes) -> UntypedStorage
+
+
+def storage_of(tensor):
+    """The storage of a tensor; one object for all tensors that share it."""
+    key = tensor.untyped_storage_ptr(), tensor.untyped_storage_nbytes()
+    found = KNOWN.get(key)
+    if found is None:
+        count = key[1] // tensor.element_size()
+        found = UntypedStorage(placed(tensor.detach(), (count,), (1,), 0).data)
+        if count:  # empty ones have no memory to share, nor an address of their own
+            KNOWN[key] = found
+    return found
+
+
+def check_extent(count, offset, shape, stride):
+    """RuntimeError unless offset, shape and stride stay within `count` elements."""
+    if len(shape) != len(stride):
+        raise RuntimeError(f"[storage] {len(shape)} sizes and {len(stride)} strides")
+    if offset < 0 or any(n < 0 for n in shape) or any(s < 0 for s in stride):
+        raise RuntimeError(
+            f"[storage] negative offset {offset}, size {list(shape)} or stride {list(stride)}"
+        )
+    if any(n >= 2**63 for n in (offset, *shape, *stride)):
+        raise RuntimeError(f"[storage] size {list(shape)}, stride {list(stride)} out of range")
+    total = 1
+    for n in shape:
+        total *= max(n, 1)
+    if total >= 2**59:  # more bytes than an address can tell apart
+        raise RuntimeError(f"[storage] a shape of {list(shape)} is too large")
+    end = offset + sum((n - 1) * s for n, s in zip(shape, stride)) + 1
+    if all(shape) and end > count:
+        raise RuntimeError(
+            f"[storage] size {list(shape)}, stride {list(stride)} and offset {offset} need "
+            f"{end} elements, the storage has {count}"
+        )
+
+
+def rebuild_storage(dtype, data):
+    """Out-of-band memory (a writable memoryview) is used as it is, bytes are copied."""
+    dtype = getattr(_core, dtype)
+    view = memoryview(data)
+    if not isinstance(data, (bytes, bytearray)) and view.nbytes and not view.readonly:
+        return UntypedStorage(_core.from_buffer(view, dtype))
+    storage = UntypedStorage(_core.empty((view.nbytes // dtype.itemsize,), dtype))
+    storage.memory()[:] = view.cast("B")
+    return storage
+
+
+def rebuild_tensor(cls, storage, dtype, offset, shape, stride, requires_grad, attributes=None):
+    """What a pickled tensor is made from."""
+    out = storage.tensor(getattr(_core, dtype), offset, shape, stride)
+    if cls is _core.Tensor:
+        return out.requires_grad_(requires_grad)
+    out = cls._make_subclass(cls, out, requires_grad)
+    out.__dict__.update(attributes or {})
+    return out
+
+
+def reduce_ex(self, protocol):
+    return rebuild_tensor, (
+        type(self),
+        storage_of(self),
+        self.dtype.name,
+        self.storage_offset(),
+        tuple(self.shape),
+        tuple(self.stride()),
+        self.requires_grad,
+        dict(getattr(self, "__dict__", ())) or None,
+    )
+
+
+def deepcopy(self, memo):
+    """A copy whose memory is shared with the copies of those that shared it."""
+    import copy
+
+    if id(self) in memo:
+        return memo[id(self)]
+    if not self.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the moment: detach() first"
+        )
+    storage = copy.deepcopy(storage_of(self), memo)
+    out = storage.tensor(self.dtype, self.storage_offset(), self.shape, self.stride())
+    out.requires_grad_(self.requires_grad)
+    if type(self) is not _core.Tensor:
+        out = type(self)._make_subclass(type(self), out.detach(), self.requires_grad)
+    memo[id(self)] = out
+    if type(self) is not _core.Tensor:
+        out.__dict__.update(copy.deepcopy(getattr(self, "__dict__", {}), memo))
+    if self.grad is not None:
+        out.grad = copy.deepcopy(self.grad, memo)
+    return out
+
+
+METHODS = {
+    "untyped_storage": storage_of,
+    "__reduce_ex__": reduce_ex,
+    "__deepcopy__": deepcopy,
+}
