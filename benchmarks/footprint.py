@@ -51,8 +51,8 @@ def installed_mb(peer: str) -> tuple[float, list[str]]:
         total += bytes_of(Path(str(f.locate())) for f in found.files or ())
     if peer not in parts and (ROOT / peer).is_dir():
         total += bytes_of((ROOT / peer).rglob("*"))
-        for name in ("numpy", "rich", "safetensors", "scipy-openblas32"):
+        for name in ("numpy", "rich", "scipy-openblas32"):
             for found in closure(name, {}).values():
                 total += bytes_of(Path(str(f.locate())) for f in found.files or ())
-        counted = [f"{peer} in place", "numpy", "rich", "safetensors", "scipy-openblas32"]
+        counted = [f"{peer} in place", "numpy", "rich", "scipy-openblas32"]
     return total / 2**20, counted

@@ -58,8 +58,15 @@ _LAZY = {
     "fx": "fx",
     "interop": "interop",
     "cuda": "cuda",
+    "serialization": "serialization",
 }
-_PLANNED = ("compile", "save", "load", "jit", "distributed", "profiler", "export", "func", "vmap")
+# Functions that load their room when they are first asked for.
+_LAZY_FUNCTIONS = {
+    "explain": "observation",
+    "save": "interop.checkpoint",
+    "load": "interop.checkpoint",
+}
+_PLANNED = ("compile", "jit", "distributed", "profiler", "export", "func", "vmap")
 
 
 def __getattr__(name):
@@ -67,10 +74,10 @@ def __getattr__(name):
 
     if name in _LAZY:
         return importlib.import_module(f"rushlight.{_LAZY[name]}")
-    if name == "explain":
-        from .observation import explain
-
-        return explain
+    if name in _LAZY_FUNCTIONS:
+        found = getattr(importlib.import_module(f"rushlight.{_LAZY_FUNCTIONS[name]}"), name)
+        globals()[name] = found
+        return found
     if name in _PLANNED:
         raise AttributeError(f"rushlight.{name} is planned and not there yet (README, Status)")
     raise AttributeError(f"module 'rushlight' has no attribute {name!r}")

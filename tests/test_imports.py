@@ -37,9 +37,10 @@ ROOMS: dict[str, set[str]] = {
     "inductor": {"fx", "fake", "loops", "ops", "runtime"},
     "report": set(),
     "cuda": set(),
+    "serialization": {"interop"},
     # profiler, export, distributed: a row each before they get code
 }
-ROOMS["interop"] = {*ROOMS, BINDINGS}
+ROOMS["interop"] = {*ROOMS, BINDINGS} - {"serialization"}
 
 # Submodules with these names would shadow a public function.
 PUBLIC_FUNCTIONS = {
