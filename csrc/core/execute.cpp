@@ -13,6 +13,7 @@ namespace {
 constexpr int kBuffers = rl::kMaxInputs + rl::kMaxOutputs;
 
 [[noreturn]] void index_error(const char* op, int64_t code) {
+  if (code == INT64_MAX) raise(PyExc_RuntimeError, "[%s] ZeroDivisionError", op);
   uint64_t z = static_cast<uint64_t>(code - 1);
   int64_t value = z & 1 ? -static_cast<int64_t>(z >> 1) - 1 : static_cast<int64_t>(z >> 1);
   raise(PyExc_IndexError, "[%s] index %lld is out of range", op, static_cast<long long>(value));

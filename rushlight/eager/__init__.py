@@ -115,6 +115,8 @@ for _name in DTYPES:
 for _name, _op in operators.TABLE.items():
     if _op.function:
         globals().setdefault(_name, _op.native)
+for _alias, _name in operators.ALIASES.items():
+    globals().setdefault(_alias, operators.TABLE[_name].native)
 cross_entropy_loss, mse_loss = (
     operators.TABLE["cross_entropy_loss"].native,
     operators.TABLE["mse_loss"].native,
@@ -194,6 +196,7 @@ PUBLIC = [
     "set_num_threads",
     *DTYPES,
     *METHOD_FUNCTIONS,
+    *operators.ALIASES,
     *[n for n, o in operators.TABLE.items() if o.function],
 ]
 __all__ = ["ALIASES", "DTYPES", "PUBLIC", "factories", "functions", *PUBLIC]

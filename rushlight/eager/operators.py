@@ -11,25 +11,77 @@ SLOTS = {
     "sub": "sub",
     "mul": "mul",
     "div": "truediv",
-    "neg": "neg",
-    "matmul": "matmul",
-    "abs": "abs",
+    "floor_divide": "floordiv",
+    "remainder": "mod",
     "pow": "pow",
+    "matmul": "matmul",
+    "neg": "neg",
+    "abs": "abs",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+    "bitwise_not": "invert",
+    "bitwise_left_shift": "lshift",
+    "bitwise_right_shift": "rshift",
     "eq": "eq",
     "ne": "ne",
     "lt": "lt",
     "le": "le",
     "gt": "gt",
     "ge": "ge",
-    "bitwise_and": "and",
-    "bitwise_or": "or",
 }
+NO_INPLACE_SLOT = ("matmul", "neg", "abs", "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge")
 REQUIRED = ...  # core's mark for a parameter without a default
-IN_PLACE = ("scalar",)  # kinds whose in-place twin is a method of Tensor
+# PyTorch's in-place methods, without their underscore: of these operators the twin is one too.
+IN_PLACE = frozenset(
+    """
+    abs acos acosh add addbmm addcdiv addcmul addmm addmv addr asin asinh atan atan2 atanh baddbmm
+    bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil clamp
+    clamp_max clamp_min copysign cos cosh cumprod cumsum deg2rad digamma div eq erf erfc erfinv exp
+    exp2 expm1 float_power floor floor_divide fmod frac gcd ge gt heaviside hypot i0 index_add
+    index_copy index_fill index_put index_reduce lcm ldexp le lerp lgamma log log10 log1p log2
+    logical_and logical_not logical_or logical_xor logit lt masked_fill masked_scatter mul
+    nan_to_num ne neg nextafter polygamma pow put rad2deg reciprocal relu remainder renorm round
+    rsqrt scatter scatter_add scatter_reduce sgn sigmoid sign sin sinc sinh sqrt square sub tan tanh
+    tril triu trunc xlogy
+    """.split()
+)
+# Others that are written in place, by `nn.functional`.
+WRITTEN = frozenset(("celu", "relu6", "selu"))
+# Other names of an operator.
+ALIASES = {
+    "absolute": "abs",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
+    "clip": "clamp",
+    "divide": "div",
+    "true_divide": "div",
+    "fix": "trunc",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "multiply": "mul",
+    "negative": "neg",
+    "not_equal": "ne",
+    "subtract": "sub",
+}
 
 
 def has_twin(op):
-    return bool(op.kind in IN_PLACE and op.tensor_slots and op.outputs == 1 or op.writes)
+    """Whether there is an in-place form: a method of Tensor, or for this room's and nn's own use."""
+    alone = op.kind == "scalar" and op.tensor_slots and op.outputs == 1
+    return bool(alone or has_method(op) or op.name in WRITTEN)
+
+
+def has_method(op):
+    """Whether `name_` is a method of Tensor."""
+    return bool(op.name in IN_PLACE or op.writes)
 
 
 def make(op):
@@ -66,11 +118,14 @@ def install():
     for op in TABLE.values():
         if op.method and op.tensor_slots and op.tensor_slots[0] == 0:
             _core.set_method(op.name, op.native)
-            if has_twin(op):
+            if has_method(op):
                 _core.set_method(op.name + "_", op.native.inplace)
+    for alias, name in ALIASES.items():
+        _core.set_method(alias, TABLE[name].native)
+        if name in IN_PLACE:
+            _core.set_method(alias + "_", TABLE[name].native.inplace)
     for name, slot in SLOTS.items():
-        if name in TABLE:
-            _core.set_slot(slot, TABLE[name].native)
-            if name in ("add", "sub", "mul", "div"):
-                _core.set_slot("i" + slot, TABLE[name].native.inplace)
+        _core.set_slot(slot, TABLE[name].native)
+        if name not in NO_INPLACE_SLOT:
+            _core.set_slot("i" + slot, TABLE[name].native.inplace)
     _core.set_slot("copy_", TABLE["copy"].native.inplace)  # assignments that the tape must see

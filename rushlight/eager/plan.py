@@ -50,7 +50,8 @@ def symbols(recorder, op, values):
         elif p.type == "Tensor[]":
             out.append([Symbol(layout_of(x), recorder, f"{p.name}[{i}]") for i, x in enumerate(v)])
         elif (
-            (p.is_tensor or p.is_run_time and p.name not in op.structural)
+            (p.is_tensor or p.is_run_time)
+            and p.name not in op.structural
             and isinstance(v, (bool, int, float))
             and not (p.default is not MISSING and type(v) is type(p.default) and v == p.default)
         ):

@@ -68,10 +68,14 @@ def names(piece: str, pieces: list[str], by_name: dict[str, int]) -> list[str]:
         given = dict(
             zip(re.split(r"\s*,\s*", head[1] if head else ""), re.split(r"\s*,\s*", called[2]))
         )
+        inside = [  # macros that this one calls
+            f"{name}({', '.join(given.get(part.strip(), part) for part in arguments.split(','))})"
+            for name, arguments in re.findall(r"^ *(RL_(?!FN)\w+)\(([^)]*)\)", macro, re.M)
+        ]
         return [
             "".join(given.get(part, part) for part in name.split("##"))
             for name in re.findall(r"RL_FN \S+ (rl_[\w#]+)\(", macro)
-        ]
+        ] + [made for call in inside for made in names(call, pieces, by_name)]
     found = (
         re.match(r"#define\s+(\w+)", piece)
         or re.match(r"struct\s+(\w+)", piece)

@@ -32,7 +32,9 @@ C = {"bool": "bool", "uint8": "rl_u8", "int8": "rl_i8", "int16": "rl_i16", "int3
      "float16": "rl_u16", "bfloat16": "rl_u16", "float32": "float", "float64": "double"}
 SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
          "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
-PRELUDE = {"power": "pow"}           # words that prelude.h knows by another name
+PRELUDE = {"power": "pow", "integer_power": "ipow", "rint": "round", "floor_divide": "floor_div", "trunc_divide": "trunc_div",
+           "bitwise_left_shift": "shl", "bitwise_right_shift": "shr"}         # words that prelude.h knows by another name
+DIVISIONS = ("floor_divide", "trunc_divide", "fmod", "remainder")           # of integers: a divisor of 0 is told of
 INFIX = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
          "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
@@ -89,6 +91,10 @@ def combined(combine, a, b, dtype):
     return f"({b} {less} {a} ? {b} : {a})"
 
 
+def divides(v):
+    return v.word in DIVISIONS and not dtypes.is_floating(v.args[-1].dtype)
+
+
 def apply(word, args, dtype, source):
     """C for one word of the scalar table. `source` is the dtype of its last argument (a comparison's result is bool)."""
     if word == "where":
@@ -99,10 +105,14 @@ def apply(word, args, dtype, source):
         return f"rl_checked({args[0]}, {args[1]}, &error)"
     if word in ("uniform", "normal"):
         return f"rl_{word}_{SHORT[dtype]}({args[0]}, {args[1]})"
+    if word == "bitwise_not":
+        return f"({C[dtype]})(~{args[0]})"
     if word == "logical_not":
         return f"(!{args[0]})"
     if word in INFIX:
         return f"({args[0]} {INFIX[word]} {args[1]})"
+    if word in DIVISIONS and not dtypes.is_floating(source):
+        args = [args[0], f"rl_divisor({args[1]}, &error)"]
     if word == "div" and dtypes.is_floating(source):
         return f"({args[0]} / {args[1]})"
     if word in ("maximum", "minimum"):
@@ -192,7 +202,8 @@ class Body:
     def gathers(self, section):
         """Whether an index is checked here: such loops are not vectorised."""
         values = [v for _, v in section.lets] + [v for _, _, v in section.folds]
-        return any(isinstance(v, Apply) and v.word == "checked" for v in values) or any(s.combine for s in section.stores)
+        return any(isinstance(v, Apply) and (v.word == "checked" or divides(v)) for v in values) or \
+            any(s.combine for s in section.stores)
 
     def simd(self, section):
         if self.vector and not self.gathers(section):
@@ -459,6 +470,11 @@ RL_FN rl_i64 rl_checked(rl_i64 index, rl_i64 size, rl_i64* error) {
     if (index >= 0 && index < size) return index;
     if (!*error) *error = 1 + (index < 0 ? -2 * index - 1 : 2 * index);
     return 0;
+}
+
+template <class T> RL_FN T rl_divisor(T y, rl_i64* error) { // no index out of range gives this error
+    if (y == 0 && !*error) *error = 0x7fffffffffffffffll;
+    return y;
 }
 """
 

@@ -1,9 +1,13 @@
 """Every operator, declared exactly once. Importing this room declares them all; `TABLE` finds them by name."""
 from . import (
+           activations,
            assembly,
+           clamping,
            convolution,
            creation,
+           elementary,
            indexing,
+           logic,
            losses,
            matrix,
            normalization,
@@ -11,10 +15,12 @@ from . import (
            pointwise,
            recurrent,
            reductions,
+           rounding,
            views,
 )
 from .declare import Op
 from .values import TABLE
 
-__all__ = ["TABLE", "Op", "assembly", "convolution", "creation", "indexing", "losses", "matrix", "normalization",
-           "optimizers", "pointwise", "recurrent", "reductions", "views"]
+__all__ = ["TABLE", "Op", "activations", "assembly", "clamping", "convolution", "creation", "elementary", "indexing",
+           "logic", "losses", "matrix", "normalization", "optimizers", "pointwise", "recurrent", "reductions", "rounding",
+           "views"]

@@ -197,8 +197,9 @@ class Op:
         if self.rule is derived and self.kind == "view":
             grads = [TABLE["view_backward"](gs[0], self, a.values[1:], a.tensors[0].shape)]
         elif self.rule is derived and (self.kind == "composition" or self.outputs > 1):     # through its parts
-            inside, tape = record(lambda: self.define(a))
-            grads = pull_back(tape, list(zip(many(inside), gs)), [x if isinstance(x, Value) else None for _, x in operands])
+            whole = self.repeated(a)
+            inside, tape = record(lambda: self.define(whole))
+            grads = pull_back(tape, list(zip(many(inside), gs)), [x if isinstance(x, Value) else None for _, x in whole.operands()])
         elif self.rule is derived:
             g = self.layout.keep(a, gs[0])
             found = iter(many(self.backward(g, *a.values)))
@@ -209,6 +210,13 @@ class Op:
             grads = self.by_operand(a, many(self.rule(**{n: known[n] for n in inspect.signature(self.rule).parameters})))
         return [g.to(x.dtype).sum_to(x) if want and g is not None and isinstance(x, Value) and dtypes.is_floating(x.dtype)
                 else None for (_, x), g, want in zip(operands, grads, needs)]
+
+    def repeated(self, a):
+        """Of a derivative by several operands: these in the full shape, for so come its results, before any is summed up."""
+        if not self.source or self.kind != "scalar":
+            return a
+        full = tuple(self.layout.full(a))
+        return a.map(lambda _, v: TABLE["expand"](v, full) if hasattr(v, "layout") and tuple(v.shape) != full else v)
 
     def by_operand(self, a, grads):
         """A rule gives one entry a tensor parameter (a list for a list); absent operands drop out here."""

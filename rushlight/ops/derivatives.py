@@ -37,6 +37,8 @@ def pull_back(tape, seeds, wanted):
     for op, a, outs in reversed(tape):
         if op.rule == "none" or not any(id(x) in active for x in a.tensors):
             continue
+        if any(o is x for o in outs for x in a.tensors):        # 1 * x, as loop values have it, is x: nothing to walk through
+            continue
         gs = [found.get(id(o)) if id(o) in keep else found.pop(id(o), None) for o in outs]
         if all(x is None for x in gs):
             continue

@@ -7,7 +7,7 @@ from . import promotion
 from .declare import ALL, NUMBERS, RUN, composition, derived, none, scalar
 from .layouts import formatted
 from .samples import call, t
-from .values import word
+from .values import Value, word
 
 UNARY = (call(t(2, 3)), call(t(4, 3, order=(1, 0))), call(t(5, step=2)), call(t()), call(t(0, 3)), call(t(1)))
 HALF = (call(t(3, 40, dtype="float16")), call(t(3, 5, dtype="bfloat16")))
@@ -18,6 +18,16 @@ MIXED = (call(t(2, 3, dtype="float16"), t(3)), call(t(2, 3, dtype="float16"), 0.
          call(t(3, dtype="bfloat16"), t(3, dtype="float16")), call(t(3, dtype="bool"), 2))
 POSITIVE = (call(t(2, 3, low=0.5)), call(t(4, 3, order=(1, 0), low=0.1)), call(t(3, 20, dtype="float16", low=0.5)))
 ARITHMETIC = ("TT", "TN", "NT")
+
+
+def is_number(v):
+    """Whether a Python number, or one that is known only at run time, stands where the schema says Tensor."""
+    return not isinstance(v, Value) or getattr(v, "tier", None) == 0
+
+
+def lifted(v, like):
+    """A number as a tensor of the shape of `like`; tensors as they are."""
+    return like.filled(v) if is_number(v) else v
 
 
 @scalar("add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", domain=ALL, patterns=ARITHMETIC,
@@ -54,14 +64,25 @@ def _(g, x, y):
     return g * y, g * x
 
 
-@scalar("div.Tensor(Tensor self, Tensor other) -> Tensor", promote=promotion.floating, patterns=ARITHMETIC,
-        samples=(call(t(2, 3), t(3, low=0.5)), call(t(2, 3), 2), call(t(4, dtype="int64"), 2), call(t(4, dtype="bool"), 2.0)))
-def div(x, y):
-    return word.div(x, y)
+@scalar("div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode=None) -> Tensor", promote=promotion.dividing,
+        patterns=ARITHMETIC, samples=(
+            call(t(2, 3), t(3, low=0.5)), call(t(2, 3), 2), call(t(4, dtype="int64"), 2), call(t(4, dtype="bool"), 2.0),
+            call(t(2, 3, low=-9, high=9), t(3, low=0.5), rounding_mode="floor"), call(t(2, 3, low=-9, high=9), 0.7, rounding_mode="trunc"),
+            call(t(4, dtype="int64", low=-9, high=9), 4, rounding_mode="trunc"), call(t(4, dtype="int32", low=-9, high=9), 4, rounding_mode="floor")))
+def div(x, y, rounding_mode):
+    if rounding_mode is None:
+        return word.div(x, y)
+    if rounding_mode not in ("trunc", "floor"):
+        raise RuntimeError("[div] expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+                           f"{rounding_mode!r}")
+    from .rounding import floor_divide, trunc_divide
+    return trunc_divide(x, y) if rounding_mode == "trunc" else floor_divide(x, y)
 
 
 @div.derivative                     # by the operands: the result may be written afterwards
-def _(g, x, y):
+def _(g, x, y, rounding_mode):
+    if rounding_mode is not None:
+        return fill(g, 0), fill(g, 0)
     return g / y, -g * (x / y) / y
 
 
@@ -86,9 +107,14 @@ def _(g, x):
     return g * sign(x)
 
 
-@scalar("sign(Tensor self) -> Tensor", domain=NUMBERS, derivative=none, samples=UNARY)
+@scalar("sign(Tensor self) -> Tensor", domain=NUMBERS, samples=UNARY + (call(t(3, dtype="bool")), call(t(3, dtype="int64"))))
 def sign(x):
-    return word.sign(x)
+    return x if x.dtype == "bool" else word.sign(x)
+
+
+@sign.derivative
+def _(g):
+    return fill(g, 0)
 
 
 @scalar("exp(Tensor self) -> Tensor", promote=promotion.floating, cost=8, samples=UNARY + HALF)
@@ -231,20 +257,45 @@ def power(x, y):
 
 @power.derivative
 def _(g, out, x, y):
-    return g * y * power(x, y - 1), g * out * log(x)
+    slope = g * y * power(x, y - 1)
+    if is_number(y):
+        return slope, None
+    x = lifted(x, y)
+    rise = g * out * log(x)
+    return where(eq(y, 0), 0.0, slope), where(eq(x, 0), where(ge(y, 0), 0.0, rise), rise)
 
 
-@composition("pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", name="pow", structural=("exponent",),
+@scalar("integer_power(Tensor self, Tensor exponent) -> Tensor", domain=dtypes.INTEGERS, patterns=ARITHMETIC, cost=12,
+        derivative=none, method=False, function=False, samples=(
+            call(t(4, dtype="int64", low=-9, high=9), t(4, dtype="int64", low=0, high=9)), call(2, t(4, dtype="int32", low=0, high=9)),
+            call(t(4, dtype="uint8"), 3)))
+def integer_power(x, n):
+    """By squaring, wrapping around. To a negative power only 1 and -1 are not 0."""
+    return word.integer_power(x, n)
+
+
+@composition("pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", name="pow", structural=("exponent",),
              samples=(call(t(2, 3), 2), call(t(2, 3), 3), call(t(2, 3, low=0.5), 0.5), call(t(2, 3, low=0.5), -1.5),
-                      call(t(4, dtype="int64"), 2)))
+                      call(t(4, dtype="int64"), 2), call(t(2, 3), 0), call(t(2, 3, low=0.5), t(3)), call(2, t(2, 3)),
+                      call(t(4, dtype="int64", low=-9, high=9), t(4, dtype="int32", low=0, high=9)), call(3, t(4, dtype="int64", low=0, high=9)),
+                      call(t(4, dtype="int64", low=1, high=9), 2.5)))
 def pow(x, exponent):
+    if is_number(x) or not is_number(exponent):
+        whole = all(dtypes.category(promotion.rank_of(v)[1]) < 2 for v in (x, exponent))
+        return (integer_power if whole else power)(x, exponent)
     whole = not isinstance(exponent, float)
     if dtypes.category(x.dtype) < 2 and not whole:
         x = to(x, dtypes.DEFAULT)
     elif x.dtype == "bool" and not isinstance(exponent, bool):
         x = to(x, "int64")
     if dtypes.category(x.dtype) < 2:
-        return whole_power(x, exponent)
+        if exponent < 0:
+            raise RuntimeError("[pow] Integers to negative integer powers are not allowed.")
+        if x.dtype == "bool":
+            return clone(x) if exponent else logical_not(fill(x, False))
+        return x * x if exponent == 2 else integer_power(x, exponent)
+    if exponent == 0:
+        return fill(x, 1)
     if exponent == 2:
         return x * x
     if exponent == 3:
@@ -258,21 +309,6 @@ def pow(x, exponent):
     if exponent == -1:
         return reciprocal(x)
     return power(x, exponent)
-
-
-def whole_power(x, n):
-    """Integers to an integer: by squaring, wrapping around."""
-    if n < 0:
-        raise RuntimeError("[pow] Integers to negative integer powers are not allowed.")
-    if x.dtype == "bool":
-        return logical_not(logical_not(x) * n) if n else logical_not(x * False)
-    out = None
-    while n:
-        if n & 1:
-            out = x if out is None else out * x
-        n >>= 1
-        x = x * x if n else x
-    return x * 0 + 1 if out is None else out * 1
 
 
 # ---- comparisons
@@ -346,6 +382,12 @@ def _(g, condition):
     return None, where(condition, g, 0.0), where(condition, 0.0, g)
 
 
+@scalar("isinf(Tensor self) -> Tensor", promote=promotion.comparing, derivative=none, domain=("float32", "float64"),
+        samples=UNARY[:4] + (call(t(3, dtype="float16")), call(t(3, dtype="int64")), call(t(3, dtype="bool"))))
+def isinf(x):
+    return eq(abs(x), float("inf")) if dtypes.is_floating(x.dtype) else ne(x, x)
+
+
 @scalar("masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor", promote=promotion.numeric.of("self"),
         domain=ALL, others={"mask": "bool"}, samples=(call(t(2, 3), t(3, dtype="bool"), -1.5),))
 def masked_fill(x, mask, value):
@@ -355,6 +397,52 @@ def masked_fill(x, mask, value):
 @masked_fill.derivative
 def _(g, mask):
     return masked_fill(g, mask, 0), None
+
+
+# ---- sums of products
+
+@scalar("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", cost=2,
+        domain=("int64", "float32", "float64"), variants=({}, {"value": RUN}),
+        samples=(call(t(2, 3), t(3), t(2, 1)), call(t(2, 3), t(2, 3), t(3), value=0.5),
+                 call(t(4, dtype="int64"), t(4, dtype="int64"), t(4, dtype="int64"), value=2), call(t(3, dtype="float16"), t(3, dtype="float16"), t(3, dtype="float16")),
+                 call(t(4, dtype="int32"), t(4, dtype="int32"), t(4, dtype="int32"), value=2)))
+def addcmul(x, a, b, value):
+    """x + value * a * b."""
+    return x + a * value * b
+
+
+@addcmul.derivative
+def _(g, a, b, value):
+    return g, g * value * b, g * value * a
+
+
+@scalar("addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", cost=4,
+        domain=("float32", "float64"), variants=({}, {"value": RUN}),
+        samples=(call(t(2, 3), t(3), t(2, 1, low=0.5)), call(t(2, 3), t(2, 3), t(3, low=0.5), value=0.5)))
+def addcdiv(x, a, b, value):
+    """x + value * a / b."""
+    if not dtypes.is_floating(a.dtype) and not dtypes.is_floating(b.dtype):
+        raise RuntimeError("[addcdiv] Integer division with addcdiv is no longer supported: give floating operands")
+    return x + a * value / b
+
+
+@addcdiv.derivative
+def _(g, a, b, value):
+    return g, g * value / b, -g * value * a / (b * b)
+
+
+@scalar("lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", cost=3, domain=("float32", "float64"),
+        patterns=("TTT", "TTN"), samples=(call(t(2, 3), t(2, 3), t(3)), call(t(2, 3), t(3), 0.3), call(t(2, 3), t(2, 3), 0.7),
+                                          call(t(3, dtype="float16"), t(3, dtype="float16"), 0.25)))
+def lerp(x, end, weight):
+    """From x (weight 0) to end (weight 1); exact at both."""
+    gap, weight = end - x, lifted(weight, x)
+    return where(lt(abs(weight), 0.5), x + weight * gap, end - gap * (1 - weight))
+
+
+@lerp.derivative
+def _(g, x, end, weight):
+    return g * (1 - weight), g * weight, g * (end - x)
 
 
 # ---- activations

@@ -47,6 +47,13 @@ class Promotion:
 
 
 @dataclass(frozen=True)
+class Dividing(Promotion):
+    """A true quotient is floating; a whole one (`rounding_mode`) is of the operands' dtype."""
+    def __call__(self, a):
+        return floating(a) if a.get("rounding_mode") is None else numeric(a)
+
+
+@dataclass(frozen=True)
 class Converting:
     """Operands are taken as they are; the result dtype is fixed, or the argument `by`."""
     result: str = None
@@ -117,6 +124,7 @@ rectifying = Promotion(no_bools="Boolean inputs not supported for relu")
 negating = Promotion(no_bools="Negation, the `-` operator, on a bool tensor is not supported. "
                               "If you are trying to invert a mask, use logical_not() instead.")
 floating = Promotion("float")
+dividing = Dividing()
 accumulating = Promotion("int", by="dtype")
 averaging = Promotion(by="dtype", floats_only=True)
 comparing = Promotion(result="bool")

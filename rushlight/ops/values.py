@@ -99,6 +99,10 @@ class Array(Value):
             g = TABLE["unsqueeze"](g, d)
         return TABLE["expand"](g, like.shape)
 
+    def filled(self, number):
+        """A number, as a value of this shape and dtype."""
+        return TABLE["fill"](self, number)
+
     def viewed(self, shape):
         return TABLE["reshape"](self, tuple(shape))
 

@@ -150,15 +150,20 @@ def test_gradients_equal_the_oracle(case, oracle):
     for x in xs + ys:
         x.requires_grad_()
     want = oracle_call(oracle, op, other)
-    if op.name == "copy" or want is None or not xs or not many(want)[0].requires_grad:
+    if op.name in ("copy", "ldexp") or want is None or not xs or not many(want)[0].requires_grad:
         pytest.skip("no differentiable ATen operator of this name")
     got, want = many(call(op, mine))[0], many(want)[0]
     g = np.random.default_rng(4).uniform(-1, 1, tuple(want.shape))
     seed = rl.from_numpy(g.reshape(g.shape or (1,))).reshape(tuple(got.shape)).to(got.dtype)
     grads = rl.autograd.grad(got, xs, seed, allow_unused=True)
-    theirs_ = oracle.autograd.grad(
-        want, ys, oracle.from_numpy(np.asarray(g)).to(want.dtype), allow_unused=True
-    )
+    try:
+        theirs_ = oracle.autograd.grad(
+            want, ys, oracle.from_numpy(np.asarray(g)).to(want.dtype), allow_unused=True
+        )
+    except RuntimeError as error:
+        if "is not implemented" not in str(error):
+            raise
+        pytest.skip("the oracle has no derivative")
     for x, a, b in zip(xs, grads, theirs_):
         if a is None or b is None:
             assert a is None and b is None or not np.any((b if a is None else a).detach().tolist())
