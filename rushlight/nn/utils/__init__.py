@@ -8,3 +8,5 @@ from rushlight.nn.utils.gradients import (
 )
 from rushlight.nn.utils.skipping import skip_init
 from rushlight.nn.utils.vectors import parameters_to_vector, vector_to_parameters
+
+from . import rnn

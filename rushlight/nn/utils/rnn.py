@@ -1,0 +1,200 @@
+"""Sequences of different lengths: padded to one tensor, or packed step by step without padding."""
+
+from collections import namedtuple
+
+from rushlight import eager
+
+Tensor = eager.Tensor
+_Fields = namedtuple("_Fields", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])
+
+
+def invert_permutation(permutation):
+    """Where each place has gone; None for None."""
+    if permutation is None:
+        return None
+    inverse = [0] * permutation.numel()
+    for place, i in enumerate(permutation.tolist()):
+        inverse[i] = place
+    return eager.tensor(inverse, dtype=eager.int64)
+
+
+class PackedSequence(_Fields):
+    """``data``: the first elements of all sequences, then the second ones, and so on, longest
+    sequence first; ``batch_sizes``: int64, how many each step has; the two permutations lead from
+    the batch's order to that of lengths and back (None: it is sorted).
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data, batch_sizes=None, sorted_indices=None, unsorted_indices=None):
+        if batch_sizes is None:
+            if not isinstance(data, (list, tuple)) or len(data) != 2:
+                raise AssertionError("Expected data to be a list or tuple of length 2")
+            data, batch_sizes = data
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def to(self, *args, **kwargs):
+        data = self.data.to(*args, **kwargs)
+        return self if data is self.data else type(self)(data, *self[1:])
+
+    def _as(self, dtype):
+        return self.to(dtype)
+
+    def cpu(self):
+        return self
+
+    def double(self):
+        return self.to(eager.float64)
+
+    def float(self):
+        return self.to(eager.float32)
+
+    def half(self):
+        return self.to(eager.float16)
+
+    def long(self):
+        return self.to(eager.int64)
+
+    def int(self):
+        return self.to(eager.int32)
+
+    def pin_memory(self):
+        return self
+
+    def is_pinned(self):
+        return False
+
+    @property
+    def is_cuda(self):
+        return False
+
+
+def selected(x, dim, order):
+    """The slices of ``x`` at the ids ``order`` along ``dim``, in that order."""
+    front = x.transpose(0, dim)
+    table = front.reshape((front.shape[0], -1))
+    rows = eager.embedding(table, order)  # type: ignore[attr-defined]
+    return rows.view((order.numel(), *front.shape[1:])).transpose(0, dim)
+
+
+def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):
+    """input: (length, batch, ...), or (batch, length, ...) with batch_first; lengths: of each
+    sequence, a list or 1-D int64 tensor. enforce_sorted: they must fall (RuntimeError).
+    """
+    lengths = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
+    if batch_first:
+        input = input.transpose(0, 1)
+    if len(lengths) != input.shape[1]:
+        raise RuntimeError(
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)} (batch_size="
+            f"{input.shape[1]})"
+        )
+    order = None
+    if not enforce_sorted:
+        places = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        lengths = [lengths[i] for i in places]
+        order = eager.tensor(places, dtype=eager.int64)
+        input = selected(input, 1, order)
+    elif any(a < b for a, b in zip(lengths, lengths[1:], strict=False)):
+        raise RuntimeError(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You "
+            "can pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to "
+            "sidestep this requirement if you do not need ONNX exportability."
+        )
+    if not lengths or lengths[-1] <= 0:
+        raise RuntimeError(
+            "Length of all samples has to be greater than 0, but found an element in 'lengths' "
+            "that is <= 0"
+        )
+    if lengths[0] > input.shape[0]:
+        raise RuntimeError(
+            f"Expected `lengths` to be at most the length of the input ({input.shape[0]}), got "
+            f"{lengths[0]}"
+        )
+    sizes = [sum(n > t for n in lengths) for t in range(lengths[0])]
+    parts, start = [], 0
+    while start < len(sizes):  # runs of steps of one size are one view
+        end = start
+        while end < len(sizes) and sizes[end] == sizes[start]:
+            end += 1
+        run = input[start:end, : sizes[start]]
+        parts.append(run.reshape((-1, *input.shape[2:])))
+        start = end
+    data = parts[0] if len(parts) == 1 else eager.cat(parts)
+    return PackedSequence(data, eager.tensor(sizes, dtype=eager.int64), order, None)
+
+
+def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):
+    """(padded tensor, int64 lengths), in the batch's order. total_length: the padded length."""
+    sizes = sequence.batch_sizes.tolist()
+    longest, batch = len(sizes), sizes[0]
+    if total_length is not None:
+        if total_length < longest:
+            raise ValueError(
+                "Expected total_length to be at least the length of the longest sequence in "
+                f"input, but got total_length={total_length} and max sequence length being "
+                f"{longest}"
+            )
+    length = longest if total_length is None else total_length
+    data, rest = sequence.data, tuple(sequence.data.shape[1:])
+    blank = lambda *lead: eager.full((*lead, *rest), padding_value, dtype=data.dtype)
+    parts, start, at = [], 0, 0
+    while start < longest:
+        end, n = start, sizes[start]
+        while end < longest and sizes[end] == n:
+            end += 1
+        run = data[at : at + n * (end - start)].view((end - start, n, *rest))
+        parts.append(run if n == batch else eager.cat([run, blank(end - start, batch - n)], 1))
+        at += n * (end - start)
+        start = end
+    if length > longest:
+        parts.append(blank(length - longest, batch))
+    padded = eager.cat(parts) if len(parts) > 1 else parts[0].clone()
+    lengths = eager.tensor([sum(n > i for n in sizes) for i in range(batch)], dtype=eager.int64)
+    if sequence.unsorted_indices is not None:
+        padded = selected(padded, 1, sequence.unsorted_indices)
+        lengths = selected(lengths, 0, sequence.unsorted_indices)
+    return (padded.transpose(0, 1) if batch_first else padded), lengths
+
+
+def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
+    """Tensors (length, ...) -> one (longest, batch, ...), or (batch, longest, ...)."""
+    if padding_side not in ("left", "right"):
+        raise RuntimeError(
+            f"Expected padding_side to be one of left or right, but got {padding_side}."
+        )
+    if isinstance(sequences, Tensor):
+        sequences = [sequences[i] for i in range(sequences.shape[0])]
+    sequences = list(sequences)
+    if not sequences:
+        raise RuntimeError("received an empty list of sequences")
+    longest, rest = max(s.shape[0] for s in sequences), tuple(sequences[0].shape[1:])
+    padded = []
+    for s in sequences:
+        missing = longest - s.shape[0]
+        if missing:
+            blank = eager.full((missing, *rest), padding_value, dtype=s.dtype)
+            s = eager.cat([s, blank] if padding_side == "right" else [blank, s])
+        padded.append(s)
+    return eager.stack(padded, 0 if batch_first else 1)
+
+
+def unpad_sequence(padded_sequences, lengths, batch_first=False):
+    """The sequences of a padded tensor, as a list."""
+    if not batch_first:
+        padded_sequences = padded_sequences.transpose(0, 1)
+    return [padded_sequences[i, : int(n)] for i, n in enumerate(lengths.tolist())]
+
+
+def pack_sequence(sequences, enforce_sorted=True):
+    """Tensors (length, ...) -> a PackedSequence."""
+    lengths = [s.shape[0] for s in sequences]
+    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences):
+    """The sequences of a PackedSequence, as a list."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)
