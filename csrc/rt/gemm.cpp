@@ -24,7 +24,8 @@ struct GemmPlan {
   std::atomic<int64_t> runs{0};
   std::mutex lock;                       // guards what follows
   int threads = 0;                       // that the primitives were made for
-  std::shared_ptr<Matmul> direct, wide;  // wide: halves in, float32 out, for alpha and beta
+  // wide: halves in, float32 out, for alpha and beta; added: onto what out holds
+  std::shared_ptr<Matmul> direct, wide, added;
 };
 
 namespace {
@@ -70,18 +71,23 @@ Route route(const GemmPlan* plan, int64_t run) {
 }
 
 // The primitive for these threads; null where oneDNN refuses.
-std::shared_ptr<Matmul> primitive(GemmPlan* plan, bool wide) {
+enum class Form { Direct, Wide, Added };
+std::shared_ptr<Matmul> primitive(GemmPlan* plan, Form form) {
   const std::lock_guard<std::mutex> hold(plan->lock);
   const int threads = thread_limit();
   if (plan->threads != threads) {
-    plan->direct = plan->wide = nullptr;
+    plan->direct = plan->wide = plan->added = nullptr;
     plan->threads = threads;
   }
-  std::shared_ptr<Matmul>& kept = wide ? plan->wide : plan->direct;
+  std::shared_ptr<Matmul>& kept = form == Form::Wide    ? plan->wide
+                                  : form == Form::Added ? plan->added
+                                                        : plan->direct;
   if (!kept) {
     Gemm g = plan->gemm;
     g.threads = threads;
-    if (wide) {
+    g.accumulate = form == Form::Added;
+    if (form == Form::Added) g.has_bias = false;
+    if (form == Form::Wide) {
       g.out_dtype = DType::Float32;
       g.has_bias = false;
       g.out[0] = g.m * g.n;
@@ -92,6 +98,13 @@ std::shared_ptr<Matmul> primitive(GemmPlan* plan, bool wide) {
   return kept;
 }
 
+// out = beta bias; nothing where they are one.
+void start_from(const Gemm& g, const void* bias, void* out, double beta) {
+  const bool same = bias == out && beta == 1 && g.bias[0] == g.out[0] && g.bias[1] == g.out[1] &&
+                    g.bias[2] == g.out[2];
+  if (!same) finish_run(g, nullptr, bias, out, 1, beta);
+}
+
 bool run_onednn(GemmPlan* plan, const void* x, const void* y, const void* bias, void* out,
                 double alpha, double beta) {
   const Gemm& g = plan->gemm;
@@ -99,11 +112,17 @@ bool run_onednn(GemmPlan* plan, const void* x, const void* y, const void* bias, 
   // and single numbers.
   const bool plain_bias = g.bias[0] == 0 && g.bias[1] == 0 && g.bias[2] <= 1;
   if (alpha == 1 && (bias ? beta == 1 && plain_bias : !g.has_bias)) {
-    const std::shared_ptr<Matmul> p = primitive(plan, false);
+    const std::shared_ptr<Matmul> p = primitive(plan, Form::Direct);
     if (p) return onednn_run(p.get(), x, y, bias, out);
   }
-  if (!half(g.dtype)) return false;
-  const std::shared_ptr<Matmul> p = primitive(plan, true);
+  if (!half(g.dtype)) {
+    if (alpha != 1 || !bias) return false;
+    const std::shared_ptr<Matmul> p = primitive(plan, Form::Added);
+    if (!p) return false;
+    start_from(g, bias, out, beta);
+    return onednn_run(p.get(), x, y, nullptr, out);
+  }
+  const std::shared_ptr<Matmul> p = primitive(plan, Form::Wide);
   float* acc =
       p ? static_cast<float*>(std::malloc(static_cast<size_t>(g.b * g.m * g.n) * sizeof(float)))
         : nullptr;
@@ -252,7 +271,7 @@ void gemm_run(GemmPlan* plan, void* x, void* y, void* bias, void* out, double al
     to = g.dtype == DType::Float32 && openblas_available() && openblas_takes(g) ? Route::OpenBlas
                                                                                 : Route::Plain;
   if (to == Route::OpenBlas) {
-    if (bias) finish_run(g, nullptr, bias, out, 1, beta);
+    if (bias) start_from(g, bias, out, beta);
     openblas_run(g, x, y, out, alpha, bias ? 1 : 0);
   }
   if (to == Route::Plain) plain_run(g, x, y, bias, out, alpha, beta);

@@ -15,6 +15,7 @@ struct Gemm {
   int64_t x[3], y[3], out[3], bias[3];
   DType dtype, out_dtype;  // out_dtype differs only where halves are kept in float32
   bool has_bias;
+  bool accumulate;  // oneDNN: added to what out holds
   int threads;
 };
 

@@ -101,6 +101,7 @@ std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
   dnnl_memory_desc_t md[4] = {};
   dnnl_primitive_attr_t attr = nullptr;
   dnnl_primitive_desc_t pd = nullptr;
+  dnnl_post_ops_t sum = nullptr;
   std::shared_ptr<Matmul> p = std::make_shared<Matmul>();
   bool ok =
       describe(l, &md[0], g.dtype, xs, g.x, batched) &&
@@ -109,6 +110,10 @@ std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
       describe(l, &md[3], g.out_dtype, os, g.out, batched) &&
       l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
       l.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
+      (!g.accumulate ||
+       (l.dnnl_post_ops_create(&sum) == dnnl_success &&
+        l.dnnl_post_ops_append_sum(sum, 1.0f, 0, dnnl_data_type_undef) == dnnl_success &&
+        l.dnnl_primitive_attr_set_post_ops(attr, sum) == dnnl_success)) &&
       l.dnnl_matmul_primitive_desc_create(&pd, l.engine, md[0], md[1], md[2], md[3], attr) ==
           dnnl_success &&
       l.dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
@@ -125,6 +130,7 @@ std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
   }
   for (dnnl_memory_desc_t d : md)
     if (d) l.dnnl_memory_desc_destroy(d);
+  if (sum) l.dnnl_post_ops_destroy(sum);
   if (attr) l.dnnl_primitive_attr_destroy(attr);
   if (pd) l.dnnl_primitive_desc_destroy(pd);
   return ok ? p : nullptr;
@@ -149,6 +155,7 @@ std::string key_of(const Gemm& g) {
       g.has_bias ? g.bias[0] : -1,
       g.has_bias ? g.bias[1] : -1,
       g.has_bias ? g.bias[2] : -1,
+      g.accumulate,
       static_cast<int64_t>(g.dtype) << 32 | static_cast<int64_t>(g.out_dtype) << 24 | g.threads};
   return std::string(reinterpret_cast<const char*>(numbers), sizeof numbers);
 }

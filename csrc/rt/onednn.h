@@ -22,6 +22,8 @@ namespace rl {
   F(dnnl_memory_create) F(dnnl_memory_destroy) F(dnnl_memory_set_data_handle)            \
   F(dnnl_primitive_attr_create) F(dnnl_primitive_attr_destroy)                           \
   F(dnnl_primitive_attr_set_scratchpad_mode) F(dnnl_primitive_desc_query_md)             \
+  F(dnnl_primitive_attr_set_post_ops) F(dnnl_post_ops_create) F(dnnl_post_ops_destroy)   \
+  F(dnnl_post_ops_append_sum)                                                            \
   F(dnnl_primitive_desc_destroy) F(dnnl_primitive_create) F(dnnl_primitive_destroy)      \
   F(dnnl_primitive_execute) F(dnnl_set_primitive_cache_capacity)                         \
   F(dnnl_matmul_primitive_desc_create) F(dnnl_reorder_primitive_desc_create)             \

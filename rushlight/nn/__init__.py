@@ -42,7 +42,7 @@ from rushlight.nn.loss import (
 )
 from rushlight.nn.module import Module
 from rushlight.nn.normalization import LayerNorm, RMSNorm
-from rushlight.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell
 from rushlight.nn.parameter import Buffer, Parameter
+from rushlight.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell
 
 from . import functional, init, parameter, utils

@@ -6,7 +6,6 @@ the last state of every layer and direction.
 """
 
 import math
-import numbers
 import warnings
 
 from rushlight import eager
@@ -27,9 +26,7 @@ LAYERS = {
 
 def _check_type(name, value, kind):
     if not isinstance(value, kind):
-        raise TypeError(
-            f"{name} should be of type {kind.__name__}, got: {type(value).__name__}"
-        )
+        raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(value).__name__}")
 
 
 class RNNBase(Module):
@@ -55,11 +52,8 @@ class RNNBase(Module):
         dtype=None,
     ):
         super().__init__()
-        if (
-            not isinstance(dropout, numbers.Number)
-            or not 0 <= dropout <= 1
-            or isinstance(dropout, bool)
-        ):
+        rate = float(dropout)
+        if not 0 <= rate <= 1 or isinstance(dropout, bool):
             raise ValueError(
                 "dropout should be a number in range [0, 1] representing the probability of an "
                 "element being zeroed"
@@ -90,7 +84,7 @@ class RNNBase(Module):
         self.mode = mode
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
-        self.dropout, self.bidirectional, self.proj_size = float(dropout), bidirectional, proj_size
+        self.dropout, self.bidirectional, self.proj_size = rate, bidirectional, proj_size
         directions = 2 if bidirectional else 1
         gates, state = GATES[mode] * hidden_size, proj_size or hidden_size
         self._all_weights = []
@@ -371,13 +365,9 @@ class RNNCellBase(Module):
         """(input, state) as matrices, and whether they were."""
         name = type(self).__name__
         if input.dim() not in (1, 2):
-            raise ValueError(
-                f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead"
-            )
+            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
         if hx is not None and hx.dim() not in (1, 2):
-            raise ValueError(
-                f"{name}: Expected hidden to be 1D or 2D, got {hx.dim()}D instead"
-            )
+            raise ValueError(f"{name}: Expected hidden to be 1D or 2D, got {hx.dim()}D instead")
         batched = input.dim() == 2
         input = input if batched else input.unsqueeze(0)
         if hx is None:
@@ -434,9 +424,7 @@ class LSTMCell(RNNCellBase):
 
     def forward(self, input, hx=None):
         if input.dim() not in (1, 2):
-            raise ValueError(
-                f"LSTMCell: Expected input to be 1D or 2D, got {input.dim()}D instead"
-            )
+            raise ValueError(f"LSTMCell: Expected input to be 1D or 2D, got {input.dim()}D instead")
         for i, state in enumerate(hx or ()):
             if state.dim() not in (1, 2):
                 raise ValueError(

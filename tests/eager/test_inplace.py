@@ -531,3 +531,19 @@ def test_outputs_written_over_operands_one_element_at_a_time():
     want = step(p[:6].clone(), p[1:7].clone(), p[2:].clone(), 0.1, 0.9, 1.0)
     step(p[:6], p[1:7], p[2:], 0.1, 0.9, 1.0, out=(p[:6], rl.empty(6)))
     assert p[:6].tolist() == want[0].tolist()  # partly overlapping: by way of a temporary
+
+
+@pytest.mark.parametrize("bias", ["whole", "row", "itself", "transposed"])
+@pytest.mark.parametrize("beta", [1, 0.5])
+def test_products_added_to_a_bias_again_and_again(bias, beta):
+    """The library changes once a shape has come twice: the sums stay the same."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((96, 96)).astype("float32") for _ in range(2))
+    b = rng.standard_normal((1, 96) if bias == "row" else (96, 96)).astype("float32")
+    want = beta * (b.T if bias == "transposed" else b) + x @ y
+    for _ in range(4):
+        given = rl.from_numpy(b.copy())
+        given = given.t() if bias == "transposed" else given
+        out = {"out": given} if bias == "itself" else {}
+        got = rl.addmm(given, rl.from_numpy(x), rl.from_numpy(y), beta=beta, **out)
+        np.testing.assert_allclose(got.numpy(), want, atol=1e-4)

@@ -88,8 +88,8 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
         input = input.transpose(0, 1)
     if len(lengths) != input.shape[1]:
         raise RuntimeError(
-            f"Expected `len(lengths)` to be equal to batch_size, but got {len(lengths)} (batch_size="
-            f"{input.shape[1]})"
+            f"Expected `len(lengths)` to be equal to batch_size, but got "
+            f"{len(lengths)} (batch_size={input.shape[1]})"
         )
     order = None
     if not enforce_sorted:
