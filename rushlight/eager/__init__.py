@@ -6,7 +6,7 @@ Importing this room makes every operator; `rushlight` hands its names on.
 
 from rushlight import _core
 
-from . import factories, functions, methods, modes, operators, randomness
+from . import factories, functions, methods, modes, operators, randomness, selection
 from .factories import (
     arange,
     as_tensor,
@@ -147,6 +147,7 @@ METHOD_FUNCTIONS = (
     "unbind",
     "square",
 )
+globals().update(selection.FUNCTIONS)  # where, sort, unique, ...: named tuples, overloads, counting first
 module_attributes = _core.module_attributes  # nn: native look-up of parameters and submodules
 get_num_threads, set_num_threads = _core.num_threads, _core.set_num_threads
 for _name in METHOD_FUNCTIONS:
@@ -198,5 +199,6 @@ PUBLIC = [
     *METHOD_FUNCTIONS,
     *operators.ALIASES,
     *[n for n, o in operators.TABLE.items() if o.function],
+    *selection.FUNCTIONS,
 ]
 __all__ = ["ALIASES", "DTYPES", "PUBLIC", "factories", "functions", *PUBLIC]

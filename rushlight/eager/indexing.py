@@ -1,61 +1,311 @@
-"""Indices that are no affine view: an integer tensor along the first dim (rows of a table), for
-now.
+"""Indices that are no affine view: index tensors, masks, lists, arrays; read, written, and
+`index_put`. Core handles ints, slices, None and Ellipsis by itself and comes here with the rest.
+
+A key becomes (a view by its ints, slices and None; index tensors; the view's dims that they index).
+Ints select first, so that where the indexed dims are neighbours in the view decides where the
+indices' own dims stand, as in PyTorch.
 """
+
+import warnings
 
 from rushlight import _core
 from rushlight.ops import TABLE
 
 from . import factories
 
+Tensor = _core.Tensor
+INTEGERS = ("int64", "int32", "int16", "int8")
+WHOLE = slice(None)
+
+
+def op(name):
+    return TABLE[name].native
+
 
 def index(x, key, *value):
-    """x[key], or x[key] = value, where core found no native view."""
+    """x[key], or x[key] = value."""
     if value:
         return assign(x, key, value[0])
-    if isinstance(key, (float, str)):
-        raise (IndexError if isinstance(key, float) else TypeError)(
-            "[index] only integers, slices (`:`), ellipsis (`...`), None and integer or bool "
-            f"tensors are valid indices, got {key!r}"
-        )
-    if isinstance(key, list):
-        key = factories.tensor(key)
-    if (
-        isinstance(key, _core.Tensor)
-        and key.dtype.name in ("int64", "int32", "int16", "int8", "uint8")
-        and x.dim()
-    ):
-        flat = x.reshape(x.shape[0], -1)
-        n = x.shape[0]
-        key = key.to(_core.int64)
-        return (
-            TABLE["embedding"]
-            .native(flat, TABLE["where"].native(key.lt(0), key.add(n), key))
-            .reshape(*key.shape, *x.shape[1:])
-        )
-    raise NotImplementedError(
-        f"[index] indexing {list(x.shape)} with {describe(key)} is not supported yet: "
-        "integers, slices, "
-        "None, Ellipsis, and one integer tensor along the first dim are"
-    )
+    if type(key) is Tensor and key.dtype is _core.int64 and key.dim() and x.dim():
+        return op("index")(x, [key], (0,))
+    view, indices, dims, mask = resolve(x, key)
+    if mask is not None:
+        return op("masked_select_counted")(view, mask, count_of(mask))
+    if not indices:
+        return view if view is not x else op("alias")(x)
+    return op("index")(view, indices, dims)
 
 
 def assign(x, key, value):
-    if (
-        isinstance(key, _core.Tensor)
-        and key.dtype.name == "bool"
-        and not isinstance(value, _core.Tensor)
+    """x[key] = value; the value broadcasts to what the key selects."""
+    view, indices, dims, mask = resolve(x, key)
+    value = value_for(x, value)
+    if mask is None and not indices:
+        op("copy").inplace(view, as_tensor(x, value))
+    elif mask is not None:
+        assign_masked(view, mask, value)
+    else:
+        put(view, indices, dims, value, False)
+
+
+def value_for(x, value):
+    """A tensor of x's dtype, or a number that x's dtype holds."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return bool(value) if x.dtype is _core.bool else value if floating(x) else int(value)
+    return factories.tensor(value, dtype=x.dtype)
+
+
+def floating(x):
+    return x.dtype.is_floating_point
+
+
+def as_tensor(x, value):
+    return value if isinstance(value, Tensor) else _core.tensor(value, x.dtype)
+
+
+def assign_masked(view, mask, value):
+    if not isinstance(value, Tensor) or (
+        value.numel() == 1 and value.dim() == 0 and value.dtype is view.dtype
     ):
-        extra = x.dim() - key.dim()
-        return TABLE["masked_fill"].native.inplace(x, key.reshape(*key.shape, *(1,) * extra), value)
-    raise NotImplementedError(
-        f"[index_put] assigning to {list(x.shape)} at {describe(key)} is not supported yet"
-    )
+        if isinstance(value, Tensor) and value.requires_grad:
+            value = op("expand")(value, view.shape)
+            return op("copy").inplace(view, op("where")(mask, value, view))
+        value = value.item() if isinstance(value, Tensor) else value
+        return op("masked_fill").inplace(view, mask, value)
+    n = count_of(mask)
+    if value.dim() == 1 and len(value) == n and value.dtype is view.dtype:
+        return op("masked_scatter_same").inplace(view, mask, value)
+    return put(view, places(mask, n), tuple(range(mask.dim())), value, False)
 
 
-def describe(key):
-    one = lambda k: (
-        f"a {k.dtype.name} tensor of shape {list(k.shape)}"
-        if isinstance(k, _core.Tensor)
-        else repr(k)
-    )
-    return ", ".join(map(one, key)) if isinstance(key, tuple) else one(key)
+def put(view, indices, dims, value, accumulate):
+    """Written at, or added to, the indexed places of `view`, in place."""
+    return op("index_write").inplace(*prepared(view, indices, dims, value, accumulate))
+
+
+def prepared(view, indices, dims, value, accumulate):
+    """Arguments of index_write: the value in the places' shape, or as one number."""
+    if isinstance(value, Tensor):
+        if value.dtype is not view.dtype:
+            raise RuntimeError(
+                "[index_put] Index put requires the source and destination dtypes match, got "
+                f"{view.dtype.name} for the destination and {value.dtype.name} for the source."
+            )
+        if value.numel() != 1 or value.requires_grad:
+            value = broadcast(view, indices, dims, value)
+    return view, indices, value, dims, accumulate
+
+
+def broadcast(view, indices, dims, value):
+    from rushlight.ops.indexing import indexed_shape
+
+    shape = indexed_shape(tuple(view.shape), indices, dims, "index_put")
+    while value.dim() > len(shape) and value.shape[0] == 1:
+        value = value[0]
+    if tuple(value.shape) == shape:
+        return value
+    try:
+        return op("expand")(value, shape)
+    except RuntimeError:
+        raise RuntimeError(
+            f"[index_put] shape mismatch: value tensor of shape {list(value.shape)} cannot be "
+            f"broadcast to indexing result of shape {list(shape)}"
+        ) from None
+
+
+# ---- keys
+
+
+def resolve(x, key):
+    """(view, index tensors, dims of the view that they index, mask). A mask over all of the view
+    is given as it is, with no index tensors.
+    """
+    items = entries(key)
+    consumed = sum(map(extent, items))
+    rank = x.dim()
+    if consumed > rank:
+        raise IndexError(f"[index] too many indices for tensor of dimension {rank}")
+    if sum(i is Ellipsis for i in items) > 1:
+        raise IndexError("[index] an index can only have a single ellipsis ('...')")
+    steps, found, dim, at = [], [], 0, 0  # dim: of the view; at: of x
+    for item in items:
+        if item is Ellipsis:
+            steps += [WHOLE] * (rank - consumed)
+            dim, at = dim + rank - consumed, at + rank - consumed
+        elif item is None:
+            steps.append(None)
+            dim += 1
+        elif isinstance(item, slice):
+            steps.append(item)
+            dim, at = dim + 1, at + 1
+        elif isinstance(item, Tensor):
+            if item.dtype is _core.bool:
+                check_mask(x, item, at)
+            if item.dim() == 0 and item.dtype is _core.bool:  # a new dim of one or no element
+                steps.append(None)
+                found.append((dim, op("reshape")(item, (1,))))
+                dim += 1
+                continue
+            n = extent(item)
+            found.append((dim, item))
+            steps += [WHOLE] * n
+            dim, at = dim + n, at + n
+        else:
+            steps.append(item)
+            at += 1
+    plain = all(s is WHOLE or isinstance(s, slice) and s == WHOLE for s in steps)
+    view = x if plain else x[tuple(steps)]
+    if len(found) == 1:
+        mask = found[0][1]
+        if mask.dtype is _core.bool and mask.dim() == view.dim():
+            return view, (), (), mask
+    indices, dims = [], []
+    for dim, item in found:
+        if item.dtype is _core.bool:
+            columns = places(item, count_of(item))
+            indices += columns
+            dims += range(dim, dim + len(columns))
+        else:
+            indices.append(item)
+            dims.append(dim)
+    return view, indices, tuple(dims), None
+
+
+def check_mask(x, mask, at):
+    for d, n in enumerate(mask.shape):
+        if n != x.shape[at + d]:
+            raise IndexError(
+                f"[index] The shape of the mask {list(mask.shape)} at index {d} does not match "
+                f"the shape of the indexed tensor {list(x.shape)} at index {at + d}"
+            )
+
+
+def entries(key):
+    """The key as a list of ints, slices, None, Ellipsis and index tensors."""
+    if isinstance(key, list) and any(
+        isinstance(k, (slice, Tensor, list, tuple)) or k is None or k is Ellipsis for k in key
+    ):
+        if not all(isinstance(k, (list, tuple)) for k in key):
+            key = tuple(key)
+    return [entry(k) for k in key] if isinstance(key, tuple) else [entry(key)]
+
+
+def entry(k):
+    if k is None or k is Ellipsis or isinstance(k, slice):
+        return k
+    if isinstance(k, bool):
+        return _core.tensor(k, _core.bool)
+    if isinstance(k, int):
+        return k
+    if not isinstance(k, Tensor):
+        if isinstance(k, (str, float, complex, dict, set)):
+            raise (TypeError if isinstance(k, (str, dict, set)) else IndexError)(
+                "[index] only integers, slices (`:`), ellipsis (`...`), None and long or byte "
+                f"Variables are valid indices (got {type(k).__name__})"
+            )
+        if isinstance(k, range):
+            k = list(k)
+        if hasattr(k, "__index__") and not hasattr(k, "__len__"):
+            return k.__index__()
+        k = _core.tensor([], _core.int64) if isinstance(k, (list, tuple)) and not k else made(k)
+    if k.dtype is _core.uint8:
+        warnings.warn(
+            "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
+            "instead.",
+            stacklevel=4,
+        )
+        k = op("ne")(k, 0)
+    if k.dtype.name in INTEGERS:
+        return int(k.item()) if k.dim() == 0 else k
+    if k.dtype is not _core.bool:
+        raise IndexError(
+            "[index] tensors used as indices must be long, int, byte or bool tensors, got "
+            f"{k.dtype.name}"
+        )
+    return k
+
+
+def made(k):
+    """A list or an array as an index tensor."""
+    if hasattr(k, "dtype") and hasattr(k, "__array__"):
+        import numpy
+
+        k = numpy.asarray(k)
+        if k.dtype.kind == "u" and k.dtype.itemsize > 1:
+            k = k.astype("int64")
+        return _core.from_numpy(numpy.ascontiguousarray(k).reshape(k.shape))
+    try:
+        return factories.tensor(k)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"[index] {type(k).__name__} is no valid index: {error}") from None
+
+
+def extent(item):
+    """How many dims of the tensor an entry takes."""
+    if item is None or item is Ellipsis:
+        return 0
+    if isinstance(item, Tensor) and item.dtype is _core.bool:
+        return item.dim()
+    return 1
+
+
+# ---- masks
+
+
+def count_of(mask):
+    return op("count_set")(mask).item()
+
+
+def places(mask, count):
+    """The set elements' places as one index tensor a dim."""
+    columns = op("nonzero_counted")(mask, count, True)
+    return [columns[d] for d in range(mask.dim())]
+
+
+# ---- index_put
+
+
+def located(self, indices):
+    """(index tensors, dims) of a list with one entry a dim; None entries index nothing."""
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(
+            f"index_put_(): argument 'indices' must be tuple of Tensors, not {type(indices).__name__}"
+        )
+    if len(indices) > self.dim():
+        raise IndexError(f"[index_put] too many indices for tensor of dimension {self.dim()}")
+    found, dims, dim = [], [], 0
+    for i in indices:
+        if i is None:
+            dim += 1
+            continue
+        i = op("ne")(i, 0) if i.dtype is _core.uint8 else i
+        if i.dtype is _core.bool:
+            check_mask(self, i, dim)
+            columns = places(i, count_of(i))
+        elif i.dtype.name in ("int64", "int32"):
+            columns = [i]
+        else:
+            raise IndexError("[index_put] tensors used as indices must be long, int, byte or bool")
+        found += columns
+        dims += range(dim, dim + len(columns))
+        dim += len(columns)
+    return found, tuple(dims)
+
+
+def index_put(self, indices, values, accumulate=False):
+    """A copy of self with `values` written at, or added to, self[indices]."""
+    found, dims = located(self, indices)
+    values = op("expand")(values, self.shape) if not found else values
+    if not found:
+        return op("add")(self, values) if accumulate else op("copy")(self, values)
+    return op("index_write")(*prepared(self, found, dims, values, accumulate))
+
+
+def index_put_(self, indices, values, accumulate=False):
+    """index_put into self itself."""
+    found, dims = located(self, indices)
+    if not found:
+        return op("add").inplace(self, values) if accumulate else op("copy").inplace(self, values)
+    return put(self, found, dims, values, accumulate)

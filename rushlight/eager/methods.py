@@ -7,7 +7,7 @@ from collections import namedtuple
 from rushlight import _core
 from rushlight.ops import TABLE
 
-from . import factories, randomness, storage
+from . import factories, randomness, selection, storage
 
 Tensor = _core.Tensor
 
@@ -252,6 +252,7 @@ METHODS = {
     "chunk": chunk,
     "unbind": unbind,
     **storage.METHODS,
+    **selection.METHODS,
     "__format__": numbered,
     **{
         short: converter(name)

@@ -12,15 +12,18 @@ from . import (
            matrix,
            normalization,
            optimizers,
+           ordering,
            pointwise,
            recurrent,
            reductions,
            rounding,
+           scans,
+           scattering,
            views,
 )
 from .declare import Op
 from .values import TABLE
 
 __all__ = ["TABLE", "Op", "activations", "assembly", "clamping", "convolution", "creation", "elementary", "indexing",
-           "logic", "losses", "matrix", "normalization", "optimizers", "pointwise", "recurrent", "reductions", "rounding",
-           "views"]
+           "logic", "losses", "matrix", "normalization", "optimizers", "ordering", "pointwise", "recurrent",
+           "reductions", "rounding", "scans", "scattering", "views"]

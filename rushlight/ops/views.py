@@ -8,8 +8,8 @@ from .samples import call, t
 
 
 def wrapped(dim, rank):
-    """A non-negative dim; raises IndexError as PyTorch words it."""
-    return positive((dim,), rank)[0]
+    """A non-negative dim, 0 where there are none; raises IndexError as PyTorch words it."""
+    return positive((dim,), max(rank, 1))[0]
 
 
 @affine_view("alias(Tensor(a) self) -> Tensor(a)", view="alias", method=False, function=False, samples=(call(t(2, 3)),))

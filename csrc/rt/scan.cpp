@@ -1,0 +1,140 @@
+// Scans along a dim: each element of the output folds the row's elements up to it. Floats are summed in float64.
+#include <cmath>
+#include <limits>
+
+#include "typed.h"
+
+namespace rl {
+namespace {
+
+// f(first element's offset, columns) for slabs of neighbouring rows, so that memory is walked in order where inner > 1.
+template <class F>
+void slabs(const Rows& r, F f) {
+  const int64_t width = 32, groups = (r.inner + width - 1) / width;
+  if (r.n == 0) return;
+  parallel(r.outer * groups, grain_of(r.n * std::min(r.inner, width) * 2), [&](int64_t a, int64_t b) {
+    for (int64_t k = a; k < b; k++) {
+      const int64_t first = k % groups * width;
+      f(k / groups * r.n * r.inner + first, std::min(width, r.inner - first));
+    }
+  });
+}
+
+template <class T>
+struct Sum {
+  typedef std::conditional_t<std::is_floating_point_v<T>, double, T> State;
+  static State start() { return 0; }
+  static State step(State s, T v) { return plus<State>(s, v); }
+  static T give(State s) { return static_cast<T>(s); }
+};
+
+template <class T>
+struct Product {
+  typedef std::conditional_t<std::is_floating_point_v<T>, double, T> State;
+  static State start() { return 1; }
+  static State step(State s, T v) { return times<State>(s, v); }
+  static T give(State s) { return static_cast<T>(s); }
+};
+
+template <class T>
+struct LogSumExp {
+  struct State { double top, sum; };     // log(sum) + top
+  static State start() { return {-std::numeric_limits<double>::infinity(), 0}; }
+  static State step(State s, T v) {
+    const double x = v;
+    if (x != x || s.top != s.top) return {std::numeric_limits<double>::quiet_NaN(), 1};
+    if (x <= s.top) return {s.top, std::isinf(s.top) ? s.sum : s.sum + std::exp(x - s.top)};
+    if (std::isinf(x)) return {x, 1};
+    return {x, s.sum * std::exp(s.top - x) + 1};
+  }
+  static T give(State s) { return static_cast<T>(std::isinf(s.top) ? s.top : s.top + std::log(s.sum)); }
+};
+
+template <class Fold, class T>
+void scan(const Rows& r, bool reverse, const T* x, T* y) {
+  slabs(r, [&](int64_t base, int64_t width) {
+    typename Fold::State state[32];
+    for (int64_t i = 0; i < width; i++) state[i] = Fold::start();
+    for (int64_t j = 0; j < r.n; j++) {
+      const int64_t at = base + (reverse ? r.n - 1 - j : j) * r.inner;
+      for (int64_t i = 0; i < width; i++) y[at + i] = Fold::give(state[i] = Fold::step(state[i], x[at + i]));
+    }
+  });
+}
+
+template <template <class> class Fold>
+void run_scan(const RoutineCall& c) {
+  const Rows r(c.in[0].layout, c.ints[0]);
+  if (c.out[0].layout->numel == 0) return;
+  with_numbers(c.op, c.in[0].layout->dtype, [&](auto unit) {
+    typedef decltype(unit) T;
+    scan<Fold<T>>(r, c.ints[1], c.in[0].as<T>(), c.out[0].as<T>());
+  });
+}
+
+void run_logcumsumexp(const RoutineCall& c) {
+  const Rows r(c.in[0].layout, c.ints[0]);
+  if (c.out[0].layout->numel == 0) return;
+  with_floats(c.op, c.in[0].layout->dtype, [&](auto unit) {
+    typedef decltype(unit) T;
+    scan<LogSumExp<T>>(r, false, c.in[0].as<T>(), c.out[0].as<T>());
+  });
+}
+
+// cumulative_extreme(self; dim, least) -> values, indices: of several equal ones the latest; NaN stays.
+void run_extreme(const RoutineCall& c) {
+  const Rows r(c.in[0].layout, c.ints[0]);
+  if (c.out[0].layout->numel == 0) return;
+  const bool least = c.ints[1];
+  with_numbers(c.op, c.in[0].layout->dtype, [&](auto unit) {
+    typedef decltype(unit) T;
+    const T* x = c.in[0].as<T>();
+    T* y = c.out[0].as<T>();
+    int64_t* indices = c.out[1].as<int64_t>();
+    slabs(r, [&](int64_t base, int64_t width) {
+      for (int64_t i = 0; i < width; i++) {
+        T best = x[base + i];
+        int64_t at = 0;
+        for (int64_t j = 0; j < r.n; j++) {
+          const int64_t e = base + i + j * r.inner;
+          const T v = x[e];
+          if (is_nan(v) || (!is_nan(best) && (least ? v <= best : v >= best))) best = v, at = j;
+          y[e] = best;
+          indices[e] = at;
+        }
+      }
+    });
+  });
+}
+
+// linear_scan(coefficient, increment; dim, reverse): y[j] = increment[j] + coefficient[j] * y[j - 1], from 0.
+void run_linear_scan(const RoutineCall& c) {
+  const Rows r(c.in[0].layout, c.ints[0]);
+  if (c.out[0].layout->numel == 0) return;
+  const bool reverse = c.ints[1];
+  with_floats(c.op, c.in[0].layout->dtype, [&](auto unit) {
+    typedef decltype(unit) T;
+    const T *coefficient = c.in[0].as<T>(), *increment = c.in[1].as<T>();
+    T* y = c.out[0].as<T>();
+    slabs(r, [&](int64_t base, int64_t width) {
+      double state[32] = {};
+      for (int64_t j = 0; j < r.n; j++) {
+        const int64_t at = base + (reverse ? r.n - 1 - j : j) * r.inner;
+        for (int64_t i = 0; i < width; i++) {
+          state[i] = j ? increment[at + i] + coefficient[at + i] * state[i] : increment[at + i];
+          y[at + i] = static_cast<T>(state[i]);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace
+
+RL_ROUTINE(linear_scan, run_linear_scan)
+RL_ROUTINE(cumsum, run_scan<Sum>)
+RL_ROUTINE(cumprod, run_scan<Product>)
+RL_ROUTINE(logcumsumexp, run_logcumsumexp)
+RL_ROUTINE(cumulative_extreme, run_extreme)
+
+}  // namespace rl
