@@ -99,9 +99,30 @@ Places places_of(const char* op, ErrorKind kind, const Layout* l, const RoutineO
   return out;
 }
 
+// Slices along the first dim: no table of places is needed.
+void index_leading(const RoutineCall& c) {
+  const RoutineOperand &self = c.in[0], &index = c.in[1];
+  const int64_t size = self.layout->dims[0], positions = index.layout->numel, run = size ? self.layout->numel / size : 0;
+  if (positions == 0 || run == 0) return;
+  const int64_t* at = index.as<int64_t>();
+  check_indices(c.op, ErrorKind::Index, at, positions, size, 0, true);
+  with_size(self.layout->dtype, [&](auto unit) {
+    typedef decltype(unit) T;
+    const T* x = self.as<T>();
+    T* y = c.out[0].as<T>();
+    parallel(positions, grain_of(run * 2), [&](int64_t a, int64_t b) {
+      if (run == 1)
+        for (int64_t p = a; p < b; p++) y[p] = x[at[p] + (at[p] < 0 ? size : 0)];
+      else
+        for (int64_t p = a; p < b; p++) std::memcpy(y + p * run, x + (at[p] + (at[p] < 0 ? size : 0)) * run, run * sizeof(T));
+    });
+  });
+}
+
 // index(self, indices...; dims...) -> out
 void run_index(const RoutineCall& c) {
   const RoutineOperand &self = c.in[0], &out = c.out[0];
+  if (c.nin == 2 && self.layout->ndim && c.ints[0] == 0) return index_leading(c);
   const Places places = places_of(c.op, ErrorKind::Index, self.layout, c.in + 1, c.ints, c.nin - 1, true);
   const int64_t P = places.P(), R = places.R(), run = places.run;
   if (out.layout->numel == 0) return;
@@ -127,8 +148,8 @@ template <class T>
 void put_run(Put how, bool boolean, T* at, const T* v, int64_t step, int64_t run) {
   if (how == Put::Assign && step) std::memcpy(at, v, run * sizeof(T));
   else if (how == Put::Assign) std::fill(at, at + run, *v);
-  else if (how == Put::Add && !boolean)
-    for (int64_t k = 0; k < run; k++) at[k] = plus(at[k], v[k * step]);
+  else if (how == Put::Add && !boolean && step)
+    for (int64_t k = 0; k < run; k++) at[k] = plus(at[k], v[k]);
   else
     for (int64_t k = 0; k < run; k++) put(how, boolean, at + k, v[k * step]);
 }

@@ -25,6 +25,7 @@ struct Sum {
   typedef std::conditional_t<std::is_floating_point_v<T>, double, T> State;
   static State start() { return 0; }
   static State step(State s, T v) { return plus<State>(s, v); }
+  static State join(State s, State t) { return plus<State>(s, t); }
   static T give(State s) { return static_cast<T>(s); }
 };
 
@@ -33,6 +34,7 @@ struct Product {
   typedef std::conditional_t<std::is_floating_point_v<T>, double, T> State;
   static State start() { return 1; }
   static State step(State s, T v) { return times<State>(s, v); }
+  static State join(State s, State t) { return times<State>(s, t); }
   static T give(State s) { return static_cast<T>(s); }
 };
 
@@ -62,12 +64,35 @@ void scan(const Rows& r, bool reverse, const T* x, T* y) {
   });
 }
 
+// One row at a time, eight elements a step: only one operation in eight waits for the one before.
+template <class Fold, class T>
+void scan_rows(const Rows& r, const T* x, T* y) {
+  typedef typename Fold::State State;
+  parallel(r.outer, grain_of(r.n * 2), [&](int64_t a, int64_t b) {
+    for (int64_t row = a; row < b; row++) {
+      const T* from = x + row * r.n;
+      T* to = y + row * r.n;
+      State s = Fold::start();
+      int64_t j = 0;
+      for (; j + 8 <= r.n; j += 8) {
+        State p[8];
+        p[0] = Fold::step(Fold::start(), from[j]);
+        for (int k = 1; k < 8; k++) p[k] = Fold::step(p[k - 1], from[j + k]);
+        for (int k = 0; k < 8; k++) to[j + k] = Fold::give(Fold::join(s, p[k]));
+        s = Fold::join(s, p[7]);
+      }
+      for (; j < r.n; j++) to[j] = Fold::give(s = Fold::step(s, from[j]));
+    }
+  });
+}
+
 template <template <class> class Fold>
 void run_scan(const RoutineCall& c) {
   const Rows r(c.in[0].layout, c.ints[0]);
   if (c.out[0].layout->numel == 0) return;
   with_numbers(c.op, c.in[0].layout->dtype, [&](auto unit) {
     typedef decltype(unit) T;
+    if (r.inner == 1 && !c.ints[1]) return scan_rows<Fold<T>>(r, c.in[0].as<T>(), c.out[0].as<T>());
     scan<Fold<T>>(r, c.ints[1], c.in[0].as<T>(), c.out[0].as<T>());
   });
 }

@@ -52,6 +52,14 @@ void run_gather(const RoutineCall& c) {
     typedef decltype(unit) T;
     const T* x = self.as<T>();
     T* y = out.as<T>();
+    if (I == 1)
+      return parallel(m.O(), grain_of(J * 2), [&](int64_t a, int64_t b) {
+        const int64_t stride = m.stride;
+        for (int64_t o = a; o < b; o++) {
+          const T* base = x + m.outer[o];
+          for (int64_t j = o * J; j < (o + 1) * J; j++) y[j] = base[at[j] * stride];
+        }
+      });
     parallel(m.O() * J, grain_of(I * 2), [&](int64_t a, int64_t b) {
       for (int64_t row = a; row < b; row++) {
         const T* base = x + m.outer[row / J];
@@ -68,6 +76,16 @@ template <class T>
 void scatter_all(const Meeting& m, const Meeting* from, Put how, bool boolean, T* y, const int64_t* at, const T* v, int64_t step) {
   const int64_t O = m.O(), I = m.I(), J = m.J;
   auto block = [&](int64_t o, int64_t first, int64_t last) {
+    if (I == 1 && step && !from && !boolean && (how == Put::Assign || how == Put::Add)) {
+      T* base = y + m.outer[o];
+      const int64_t stride = m.stride;
+      for (int64_t j = o * J; j < (o + 1) * J; j++) {
+        T* to = base + at[j] * stride;
+        if (how == Put::Assign) *to = v[j];
+        else *to = plus(*to, v[j]);
+      }
+      return;
+    }
     for (int64_t j = 0; j < J; j++) {
       const int64_t row = (o * J + j) * I;
       T* base = y + m.outer[o];

@@ -88,7 +88,21 @@ using Words = std::vector<typename Word<T>::type>;
 
 template <class T>
 void sort_words(Words<T>& words, Words<T>& spare, int64_t n) {
-  if (n < 2048) return std::sort(words.begin(), words.begin() + n);
+  if (n < 1024) return std::sort(words.begin(), words.begin() + n);
+  if constexpr (Word<T>::wide) {                     // keys within 32 bits of each other fit one word with their positions
+    uint64_t low = words[0].key, high = low;
+    for (int64_t i = 1; i < n; i++) {
+      low = std::min(low, words[i].key);
+      high = std::max(high, words[i].key);
+    }
+    if (high - low < uint64_t(1) << 32) {
+      std::vector<uint64_t> narrow(n), more(n);
+      for (int64_t i = 0; i < n; i++) narrow[i] = (words[i].key - low) << 32 | words[i].at;
+      radix_sort<uint32_t>(narrow.data(), more.data(), n);
+      for (int64_t i = 0; i < n; i++) words[i] = {(narrow[i] >> 32) + low, narrow[i] & 0xffffffffu};
+      return;
+    }
+  }
   spare.resize(n);
   radix_sort<T>(words.data(), spare.data(), n);
 }
@@ -149,11 +163,27 @@ void least(Words<T>& words, const T* x, const Rows& r, int64_t k, bool largest) 
     bound = words[k - 1];
   };
   cut();
-  for (; j < r.n; j++) {
-    const auto w = Word<T>::make(x[j * r.inner], j, largest);
-    if (!(w < bound)) continue;
-    words[held++] = w;
-    if (held == room) cut();
+  constexpr int64_t block = 64;
+  while (j < r.n) {
+    const int64_t stop = std::min(r.n, j + block);
+    if (r.inner == 1 && stop - j == block) {         // most blocks hold nothing beyond the k-th of now
+      const T worst = x[Word<T>::at(bound)];
+      int any = 0;
+      if (largest)
+        for (int64_t i = 0; i < block; i++) any |= !(x[j + i] <= worst);
+      else
+        for (int64_t i = 0; i < block; i++) any |= !(x[j + i] >= worst);
+      if (!any) {
+        j = stop;
+        continue;
+      }
+    }
+    for (; j < stop; j++) {
+      const auto w = Word<T>::make(x[j * r.inner], j, largest);
+      if (!(w < bound)) continue;
+      words[held++] = w;
+      if (held == room) cut();
+    }
   }
   cut();
 }

@@ -28,6 +28,8 @@ def index(x, key, *value):
         return assign(x, key, value[0])
     if type(key) is Tensor and key.dtype is _core.int64 and key.dim() and x.dim():
         return op("index")(x, [key], (0,))
+    if type(key) is tuple and len(key) <= x.dim() and all(map(plain_index, key)):
+        return op("index")(x, list(key), tuple(range(len(key))))
     view, indices, dims, mask = resolve(x, key)
     if mask is not None:
         return op("masked_select_counted")(view, mask, count_of(mask))
@@ -38,6 +40,13 @@ def index(x, key, *value):
 
 def assign(x, key, value):
     """x[key] = value; the value broadcasts to what the key selects."""
+    if type(key) is Tensor and type(value) in (Tensor, float):
+        if plain_index(key) and type(value) is Tensor and value.dtype is x.dtype and x.dim():
+            if tuple(value.shape) == (*key.shape, *x.shape[1:]):
+                return op("index_write").inplace(x, [key], value, (0,), False)
+        elif key.dtype is _core.bool and key.shape == x.shape and type(value) is float:
+            if floating(x):
+                return op("masked_fill").inplace(x, key, value)
     view, indices, dims, mask = resolve(x, key)
     value = value_for(x, value)
     if mask is None and not indices:
@@ -46,6 +55,10 @@ def assign(x, key, value):
         assign_masked(view, mask, value)
     else:
         put(view, indices, dims, value, False)
+
+
+def plain_index(k):
+    return type(k) is Tensor and k.dtype is _core.int64 and k.dim() > 0
 
 
 def value_for(x, value):
@@ -187,8 +200,7 @@ def entries(key):
     if isinstance(key, list) and any(
         isinstance(k, (slice, Tensor, list, tuple)) or k is None or k is Ellipsis for k in key
     ):
-        if not all(isinstance(k, (list, tuple)) for k in key):
-            key = tuple(key)
+        key = tuple(key)  # a list of indices is a tuple of them, as PyTorch has it
     return [entry(k) for k in key] if isinstance(key, tuple) else [entry(key)]
 
 

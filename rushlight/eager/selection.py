@@ -19,16 +19,14 @@ def op(name):
     return TABLE[name].native
 
 
-def pair(name, operator=None):
-    """The named tuple (values, indices) that PyTorch returns from `name`."""
+def pair(name):
+    """The function `name` with its results as PyTorch's named tuple (values, indices)."""
     found = namedtuple(name, ("values", "indices"))
-    native = TABLE[operator or name].native
 
     def function(input, *args, **kwargs):
-        out = native(input, *args, **kwargs)
-        return found(*out)
+        return found(*op(name)(input, *args, **kwargs))
 
-    function.__name__, function.__doc__ = name, TABLE[operator or name].body.__doc__
+    function.__name__, function.__doc__ = name, TABLE[name].body.__doc__
     return function
 
 
@@ -50,15 +48,13 @@ def argsort(self, dim=-1, descending=False, *, stable=False):
 
 def medians(name):
     found = namedtuple(name, ("values", "indices"))
-    along = TABLE[f"{name}_dim"].native
-
     def function(input, dim=None, keepdim=False, *, out=None):
         if dim is None:
             if input.numel() == 0:
                 return factories.full((), float("nan"), dtype=input.dtype)
-            return along(op("reshape")(input, (-1,)), 0, False)[0]
+            return op(f"{name}_dim")(op("reshape")(input, (-1,)), 0, False)[0]
         more = {} if out is None else {"out": tuple(out)}
-        return found(*along(input, dim, keepdim, **more))
+        return found(*op(f"{name}_dim")(input, dim, keepdim, **more))
 
     function.__name__ = name
     function.__doc__ = "The lower median of all elements, or along `dim` (values and indices)."
@@ -110,14 +106,13 @@ def where(condition, input=None, other=None, *, out=None):
     """input where the condition holds, else other; alone: nonzero(condition, as_tuple=True)."""
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
-    return WHERE(condition, input, other) if out is None else WHERE(condition, input, other, out=out)
-
-
-WHERE = TABLE["where"].native
+    if out is None:
+        return op("where")(condition, input, other)
+    return op("where")(condition, input, other, out=out)
 
 
 def where_of(self, condition, other):
-    return WHERE(condition, self, other)
+    return op("where")(condition, self, other)
 
 
 def common_shape(a, b, name):

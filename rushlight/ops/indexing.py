@@ -60,6 +60,9 @@ def indexed_shape(shape, indices, dims, op="index"):
 def indexed_dims(x, indices, dims):
     if not indices or len(indices) != len(dims) or list(dims) != sorted(set(dims)) or not 0 <= dims[0] <= dims[-1] < x.rank:
         raise IndexError(f"[index] {len(indices)} index tensors for dims {list(dims)} of {x.layout}")
+    empty = [d for d in dims if x.shape[d] == 0]
+    if empty and all(i.numel() for i in indices):
+        raise IndexError(f"[index] index is out of bounds for dimension {empty[0]} with size 0")
     return tuple(dims)
 
 
