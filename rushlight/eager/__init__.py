@@ -147,7 +147,7 @@ METHOD_FUNCTIONS = (
     "unbind",
     "square",
 )
-globals().update(selection.FUNCTIONS)  # where, sort, unique, ...: named tuples, overloads, counting first
+globals().update(selection.FUNCTIONS)  # named tuples, overloads, what counts first
 module_attributes = _core.module_attributes  # nn: native look-up of parameters and submodules
 get_num_threads, set_num_threads = _core.num_threads, _core.set_num_threads
 for _name in METHOD_FUNCTIONS:

@@ -283,7 +283,8 @@ def located(self, indices):
     """(index tensors, dims) of a list with one entry a dim; None entries index nothing."""
     if not isinstance(indices, (tuple, list)):
         raise TypeError(
-            f"index_put_(): argument 'indices' must be tuple of Tensors, not {type(indices).__name__}"
+            "index_put_(): argument 'indices' must be tuple of Tensors, not "
+            f"{type(indices).__name__}"
         )
     if len(indices) > self.dim():
         raise IndexError(f"[index_put] too many indices for tensor of dimension {self.dim()}")

@@ -33,13 +33,14 @@ def pair(name):
 topk, kthvalue, mode, cummax, cummin = (
     pair(n) for n in ("topk", "kthvalue", "mode", "cummax", "cummin")
 )
-sorted_pair = namedtuple("sort", ("values", "indices"))
+
+SORTED = namedtuple("sort", ("values", "indices"))  # type: ignore[name-match]
 
 
 def sort(self, dim=-1, descending=False, *, stable=False, out=None):
     """(values in order along `dim`, where they stood); always stable. NaN is the largest."""
     more = {} if out is None else {"out": tuple(out)}
-    return sorted_pair(*op("sort")(self, dim, descending, stable=bool(stable), **more))
+    return SORTED(*op("sort")(self, dim, descending, stable=bool(stable), **more))
 
 
 def argsort(self, dim=-1, descending=False, *, stable=False):
@@ -138,7 +139,9 @@ def masked_select(self, mask, *, out=None):
 def masked_scatter_(self, mask, source):
     """masked_scatter into self itself."""
     if mask.dtype is not _core.bool:
-        raise RuntimeError(f"[masked_scatter] expected mask dtype to be Bool but got {mask.dtype.name}")
+        raise RuntimeError(
+            f"[masked_scatter] expected mask dtype to be Bool but got {mask.dtype.name}"
+        )
     return op("masked_scatter_same").inplace(self, op("expand")(mask, self.shape), source)
 
 
@@ -221,7 +224,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     if return_inverse:
         inverse = op("index_write")(runs, [order], runs, (0,), False)
         inverse = op("reshape")(inverse, input.shape) if dim is None else inverse
-    return answer(values if not dim else op("clone")(moved(values, 0, dim), memory_format="contiguous"), inverse, counts, return_counts)
+    return answer(back(values, dim), inverse, counts, return_counts)
 
 
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
@@ -231,7 +234,7 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     inverse = None
     if return_inverse:
         inverse = op("reshape")(runs, input.shape) if dim is None else runs
-    return answer(values if not dim else op("clone")(moved(values, 0, dim), memory_format="contiguous"), inverse, counts, return_counts)
+    return answer(back(values, dim), inverse, counts, return_counts)
 
 
 def moved(x, source, to):
@@ -239,6 +242,13 @@ def moved(x, source, to):
     order = [d for d in range(x.dim()) if d != source % x.dim()]
     order.insert(to % x.dim(), source % x.dim())
     return x if order == list(range(x.dim())) else op("permute")(x, order)
+
+
+def back(values, dim):
+    """Slices along dim 0 as slices along `dim`, in C order."""
+    if not dim:
+        return values
+    return op("clone")(moved(values, 0, dim), memory_format="contiguous")
 
 
 def distinct(x):
@@ -250,8 +260,8 @@ def distinct(x):
     runs = op("row_runs")(op("reshape")(x, (n, width)))
     count = runs[-1].item() + 1 if n else 0
     starts = op("run_starts")(runs, count)
-    ends = op("cat")([starts, _core.tensor([n], _core.int64)])
-    return op("index_select")(x, 0, starts), runs, op("diff")(ends)[: count or None] if n else starts
+    lengths = op("diff")(op("cat")([starts, _core.tensor([n], _core.int64)])) if n else starts
+    return op("index_select")(x, 0, starts), runs, lengths
 
 
 def answer(values, inverse, counts, return_counts):

@@ -9,7 +9,7 @@ import pytest
 
 import rushlight as rl
 
-from .both import both_do, close, counted, kind, numpy_of, outcome, raises, same
+from .both import both_do, counted, kind, outcome, raises, same
 
 SHAPES = ((), (5,), (3, 4), (2, 3, 4), (0, 3), (4, 1, 3, 2))
 FAST, ALL = 300, 3000
@@ -93,7 +93,7 @@ def read_and_written(oracle, seed):
     if not agree(a, b, seed):
         return
     same(a[1], b[1], seed)
-    for z, found in ((x, a[1]), (y, b[1])):
+    for found in (a[1], b[1]):
         if found.numel():
             (found * found).sum().backward()
     if x.grad is not None:
@@ -106,7 +106,9 @@ def read_and_written(oracle, seed):
         written, made = [], []
         for lib, x in ((rl, ours), (oracle, theirs)):
             x = x.clone()
-            v = lib.tensor(value.tolist(), dtype=lib.float64).reshape(value.shape) if value is values else value
+            v = value
+            if value is values:
+                v = lib.tensor(value.tolist(), dtype=lib.float64).reshape(value.shape)
             made.append(outcome(lambda x=x, v=v, lib=lib: x.__setitem__(key.key(lib), v)))
             written.append(x)
         if agree(*made, f"write {seed}") and once(oracle, key, ours.shape):
@@ -258,6 +260,3 @@ def test_values_of_another_dtype(oracle):
         return x
 
     both_do(double, (ours.clone(),), (theirs.clone(),))
-
-
-__all__ = ["close", "numpy_of"]
