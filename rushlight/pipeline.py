@@ -3,14 +3,34 @@ has the picture.
 
 Eager mode needs none of it: there each operator call makes its own way down (docs/native.md, "One
 call, on its way down"). Here a function's calls are seen together before the first of them runs.
-Capture by bytecode and guards (dynamo) will stand before the first line; until then a function is
-traced with proxies, so its Python runs once, at compile time.
+`compile_fx` is the backend that a captured graph is given to; `compile_function` and
+`compile_training` are the same stages one after another, for a function that is traced.
 """
 
-from rushlight import fx
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rushlight import _core, fx, sym, trace  # type: ignore[attr-defined]
 from rushlight.aot_autograd import differentiate
-from rushlight.decomposition import decompose
-from rushlight.inductor.pipeline import compile_graph
+from rushlight.aot_autograd.functional import Functionalised, Given, Own, ViewOf, functionalise
+from rushlight.aot_autograd.pipeline import reached
+from rushlight.decomposition import decompose, forget_gradients
+from rushlight.errors import Unsupported
+from rushlight.fx.graph import Graph, Var
+from rushlight.fx.passes import record
+from rushlight.fx.tracing import layout_of
+from rushlight.inductor.pipeline import CompiledGraph, compile_graph
+from rushlight.inductor.wrapper import Ends
+from rushlight.ops.layouts import Layout
+from rushlight.ops.values import Value
+from rushlight.reasons import refuse
+from rushlight.runtime.autograd import Recorded, Roles
+
+DISPATCH = 1 << 3  # of the mode word: every call of an operator goes to the recorder
 
 
 def compile_function(fn, *examples):
@@ -33,3 +53,236 @@ def compile_training(fn, *examples, wanted=None):
         graph, wanted
     )  # the same derivative rules as the eager tape's, applied to the graph
     return compile_graph(decompose(pair.forward)), compile_graph(decompose(pair.backward))
+
+
+def compile_fx(gm: Callable, example_inputs: Sequence[Any]) -> Compiled:
+    """The backend "inductor": a captured graph -> a callable on inputs like the examples (tensors,
+    fakes, numbers, symbolic sizes) with gm's results, writes and gradients.
+
+    Graphs are compiled at the first call that needs them, one for each set of inputs that require
+    a gradient. What cannot be compiled runs as it is, with a recorded reason.
+    """
+    return Compiled(gm, example_inputs)
+
+
+class Compiled:
+    """A captured graph with its compiled forms. `forms` has one for each mask of inputs that
+    require a gradient."""
+
+    def __init__(self, gm: Callable, example_inputs: Sequence[Any]) -> None:
+        self.gm, self.name = gm, str(getattr(gm, "__name__", None) or "graph")
+        self.examples = [described(x) for x in example_inputs]
+        self.tensors = [i for i, x in enumerate(self.examples) if isinstance(x, Layout)]
+        self.varying = [i for i, x in enumerate(self.examples) if isinstance(x, sym.Sym)]
+        self.forms: dict[Any, Callable] = {}
+        self.milliseconds: dict[str, float] = {}
+
+    def __call__(self, *inputs: Any) -> Any:
+        key: Any = 0
+        if _core.is_grad_enabled():
+            for i in self.tensors:
+                if inputs[i].requires_grad:
+                    key |= 1 << i
+        form = self.forms.get(key)
+        if form is None:
+            form = self.forms[key] = self.make(key)
+        return form(*inputs)
+
+    def make(self, mask: int) -> Callable:
+        start = time.perf_counter()
+        try:
+            form = self.form(mask)
+        except Unsupported as error:
+            refuse("fallback.graph", self.name, str(error), "The graph runs in eager mode.")
+            return self.gm
+        self.milliseconds["all"] = 1e3 * (time.perf_counter() - start)
+        return form
+
+    def form(self, mask: int) -> Callable:
+        learning = mask != 0
+        with recording():
+            made = functionalise(
+                self.gm,
+                self.examples,
+                name=self.name,
+                grad_enabled=_core.is_grad_enabled if learning else lambda: True,
+            )
+        record(made.graph, "fx_graph", "functional")
+        wanted = [k for k, i in enumerate(self.tensors) if mask >> i & 1]
+        count = len(self.tensors)
+        if _core.is_grad_enabled():
+            wanted += [count + k for k, t in enumerate(made.captured) if t.requires_grad]
+        active = reached(made.graph, wanted) if wanted else ()
+        active = tuple(i for i in active if i >= made.own or i in made.shown)
+        if not wanted:
+            return Inference(self, made)
+        return Training(self, made, tuple(wanted), active)
+
+
+class Form:
+    """What the two forms share: which arguments go to the graph, and its run-time numbers."""
+
+    def __init__(self, c: Compiled, made: Functionalised) -> None:
+        self.made, self.captured, self.draws = made, made.captured, made.draws
+        self.takes = tuple(c.tensors) if len(c.tensors) != len(c.examples) else None
+        self.varying = tuple(c.varying)
+        self.plain = not (self.takes or self.captured or self.varying or made.graph.numbers)
+        self.places = symbols_of(made.graph)
+
+    def tensors(self, inputs: tuple) -> tuple:
+        if self.takes is not None:
+            given = tuple(inputs[i] for i in self.takes)
+        else:
+            given = inputs
+        return (*given, *self.captured) if self.captured else given
+
+    def numbers(self, inputs: tuple, tensors: tuple) -> tuple:
+        """The values of the graph's `numbers`: sizes that were arguments, then the random
+        stream's seed and counter, of which this call takes its part."""
+        found = tuple(inputs[i] for i in self.varying)
+        if not self.made.graph.numbers[len(found) :]:
+            return found
+        from rushlight.eager.randomness import default_generator
+
+        draws = self.draws
+        if isinstance(draws, sym.Sym):
+            draws = draws.evaluate(self.sizes(tensors, found))
+        return (*found, *default_generator.reserve(draws))
+
+    def sizes(self, tensors: tuple, numbers: tuple = ()) -> dict[str, int]:
+        found = {name: tensors[i].shape[d] for name, (i, d) in self.places.items()}
+        return found | dict(zip(self.made.graph.numbers, numbers))
+
+
+class Inference(Form):
+    """No gradients: one native program, with the writes and the views of its results."""
+
+    def __init__(self, c: Compiled, made: Functionalised) -> None:
+        super().__init__(c, made)
+        ends = Ends(made.own, made.written, described_output(made.outputs))
+        self.compiled = compile_graph(decompose(forget_gradients(made.graph)), ends=ends)
+        self.program = self.compiled.program
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.plain:
+            return self.program(*inputs)
+        tensors = self.tensors(inputs)
+        return self.program(*tensors, *self.numbers(inputs, tensors))
+
+
+class Training(Form):
+    """Gradients: a forward and a backward program, and a node of the tape for each call."""
+
+    def __init__(
+        self, c: Compiled, made: Functionalised, wanted: tuple[int, ...], active: tuple[int, ...]
+    ) -> None:
+        super().__init__(c, made)
+        forward = graph = decompose(made.graph)
+        if active:
+            pair = differentiate(graph, wanted, active)
+            got = [i for i, g in zip(wanted, pair.backward.result) if g is not None]
+            if len(got) < len(wanted):  # nothing reaches the others
+                wanted = tuple(got)
+                pair = differentiate(graph, wanted, active)
+            forward, self.late = pair.forward, pair.backward
+        forward = decompose(forget_gradients(forward))
+        self.forward = compile_graph(forward, ends=Ends(made.own, made.written))
+        self.backward: CompiledGraph | None = None
+
+        def backward() -> Callable:
+            self.backward = compile_graph(decompose(forget_gradients(self.late)))
+            return self.backward.program
+
+        rebased = tuple(
+            on_tape and made.own + k in active for k, on_tape in enumerate(made.on_tape)
+        )
+        roles = Roles(
+            made.own,
+            made.written,
+            rebased,
+            tuple(i for i in active if i < made.own or rebased[i - made.own]),
+            wanted,
+        )
+        self.recorded = Recorded(made.graph.name, self.forward.program, backward, graph, roles)
+        self.ends = described_output(made.outputs)
+
+    def __call__(self, *inputs: Any) -> Any:
+        tensors = self.tensors(inputs)
+        own = self.recorded(tensors, self.numbers(inputs, tensors))
+        return self.placed(self.made.outputs, own, tensors)
+
+    def placed(self, o: Any, own: list, tensors: tuple) -> Any:
+        match o:
+            case Own(k):
+                return own[k]
+            case Given(i):
+                return tensors[i]
+            case ViewOf(base, views):
+                x = self.placed(base, own, tensors)
+                for op, rest in views:
+                    x = (
+                        x.detach()
+                        if op.name == "detach"
+                        else op.native(x, *self.known(rest, tensors))
+                    )
+                return x
+            case tuple():
+                return tuple(self.placed(x, own, tensors) for x in o)
+            case sym.Sym():
+                return o.evaluate(self.sizes(tensors))
+        return o
+
+    def known(self, rest: tuple, tensors: tuple) -> tuple:
+        def value(v: Any) -> Any:
+            if isinstance(v, sym.Sym):
+                return v.evaluate(self.sizes(tensors))
+            return tuple(map(value, v)) if isinstance(v, tuple) else v
+
+        return tuple(map(value, rest))
+
+
+def described(x: Any) -> Any:
+    """A layout, or the number that it is."""
+    if isinstance(x, (Layout, sym.Sym, bool, int, float, str, type(None))):
+        return x
+    if isinstance(x, Value) or hasattr(x, "data_ptr"):
+        return layout_of(x)
+    return x
+
+
+def described_output(o: Any) -> Any:
+    match o:
+        case Own(k):
+            return ("own", k)
+        case Given(i):
+            return ("given", i)
+        case ViewOf(base, views):
+            return ("view", described_output(base), views)
+        case tuple():
+            return ("tuple", tuple(map(described_output, o)))
+    return ("value", o)
+
+
+def symbols_of(graph: Graph) -> dict[str, tuple[int, int]]:
+    """Where each symbol stands as a size of an input: (input, dim)."""
+    found: dict[str, tuple[int, int]] = {}
+    for i, v in enumerate(graph.inputs):
+        for d, n in enumerate(v.shape):
+            if isinstance(n, sym.Sym) and n.terms == {(str(n),): 1}:
+                found.setdefault(str(n), (i, d))
+    return found
+
+
+@contextmanager
+def recording():
+    """While a graph is recorded: every operator call, of constants too, goes to the recorder; the
+    grad mode that gm leaves behind does not outlive it."""
+    before = _core.mode()
+    _core.set_mode(before | DISPATCH)
+    try:
+        yield
+    finally:
+        _core.set_mode(before)
+
+
+__all__ = ["Compiled", "compile_function", "compile_fx", "compile_training", "trace", "Var"]

@@ -61,6 +61,8 @@ IDS: dict[str, Id] = {i.id: i for i in (
         "The fused kernel would take more operands or temporaries than a kernel may."),
     Id("fallback.no_definition", "fallback",
         "No loops can be generated for this operator, so the graph calls its eager kernel."),
+    Id("fallback.graph", "fallback",
+        "A captured graph cannot be compiled, so its calls run one by one in eager mode."),
     Id("fallback.library", "fallback",
         "A library does this operator better than generated loops would."),
     Id("cache.miss", "artifact_cache", "No compiled artifact on disk has this key."),

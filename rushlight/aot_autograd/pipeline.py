@@ -20,8 +20,8 @@ from rushlight.fx.graph import CALL, OUTPUT, PLACEHOLDER, Graph, Node, Var, map_
 from rushlight.fx.interpreter import run
 from rushlight.fx.passes import record
 from rushlight.fx.rewrite import merge_equal_calls, remove_dead_code
-from rushlight.fx.tracing import Proxy, Tracer, flat, from_recording
-from rushlight.ops.declare import Arguments, Op, derived, many
+from rushlight.fx.tracing import Names, Proxy, Tracer, flat, from_recording
+from rushlight.ops.declare import Arguments, Op, derived, many, none
 from rushlight.ops.derivatives import TAPES, pull_back
 from rushlight.ops.layouts import dense
 
@@ -34,10 +34,15 @@ class Pair(NamedTuple):
     backward: Graph
     outputs: int  # how many of forward's results are the function's own
     wanted: tuple[int, ...]  # the inputs that backward gives cotangents of
+    active: tuple[int, ...] = ()  # the outputs that backward takes cotangents of
 
 
-def differentiate(graph: Graph, wanted: Sequence[int] | None = None) -> Pair:
-    """`wanted`: positions of the inputs to differentiate by; all floating ones by default."""
+def differentiate(
+    graph: Graph, wanted: Sequence[int] | None = None, active: Sequence[int] | None = None
+) -> Pair:
+    """`wanted`: positions of the inputs to differentiate by; all floating ones by default.
+    `active`: positions of the outputs that get a cotangent each; by default one for every floating
+    output, however often it is returned."""
     positions = tuple(
         i
         for i, v in enumerate(graph.inputs)
@@ -48,24 +53,38 @@ def differentiate(graph: Graph, wanted: Sequence[int] | None = None) -> Pair:
             "aot_autograd",
             "nothing to differentiate: no floating input is wanted, or no output is floating",
         )
-    joint = trace_joint(graph, positions)
+    outputs = graph.outputs
+    if active is None:
+        floating = [i for i, v in enumerate(outputs) if dtypes.is_floating(v.dtype)]
+        active = [i for i in floating if outputs.index(outputs[i]) == i]
+    joint = trace_joint(graph, positions, [outputs[i] for i in active])
     record(joint, "aot_autograd", "joint")
-    pair = split_joint(joint, graph, positions)
+    pair = split_joint(joint, graph, positions)._replace(active=tuple(active))
     record(pair.forward, "forward_graph", pair.forward.name)
     record(pair.backward, "backward_graph", pair.backward.name)
     return pair
 
 
-def trace_joint(graph: Graph, positions: tuple[int, ...]) -> Graph:
-    """inputs, then a cotangent for each floating output -> (outputs, cotangents of the wanted
+def reached(graph: Graph, wanted: Sequence[int]) -> tuple[int, ...]:
+    """Positions of the outputs that depend on the wanted inputs by way of derivatives."""
+    found = {graph.inputs[i] for i in wanted}
+    for node in graph.calls:
+        if node.op.rule in (None, none) or not any(v in found for v in node.call.tensors):
+            continue
+        reads = [v for v in node.reads if v in found]
+        if node.op.name == "with_data" and node.arguments[0] not in found:
+            continue
+        if any(dtypes.is_floating(v.dtype) for v in reads):
+            found.update(o for o in node.outs if dtypes.is_floating(o.dtype))
+    return tuple(i for i, v in enumerate(graph.outputs) if v in found)
+
+
+def trace_joint(graph: Graph, positions: tuple[int, ...], outputs_seeded: list[Var]) -> Graph:
+    """inputs, then a cotangent for each seeded output -> (outputs, cotangents of the wanted
     inputs)."""
     tracer = Tracer()
     inputs = [(v.name, Proxy(v.layout, tracer)) for v in graph.inputs]
-    seeds = [
-        (v, Proxy(dense(v.shape, v.dtype, None, v.device), tracer))
-        for v in dict.fromkeys(graph.outputs)
-        if dtypes.is_floating(v.dtype)
-    ]
+    seeds = [(v, Proxy(dense(v.shape, v.dtype, None, v.device), tracer)) for v in outputs_seeded]
     line = [""]
     tracer.where = lambda: line[0]
     made: dict[Var, Any] = {}
@@ -96,9 +115,14 @@ def trace_joint(graph: Graph, positions: tuple[int, ...]) -> Graph:
         finally:
             TAPES[:] = [t for t in TAPES if t is not tape]
         grads = pull_back(tape, [(made[v], g) for v, g in seeds], [values[i] for i in positions])
-    cotangents = [(f"grad_{v.name.replace('[', '_').replace(']', '')}", g) for v, g in seeds]
+    names = Names()
+    cotangents = [
+        (names.fresh(f"grad_{v.name.replace('[', '_').replace(']', '')}"), g) for v, g in seeds
+    ]
     result = (tuple(flat(outputs)), tuple(grads))
-    return from_recording(tracer, [*inputs, *cotangents], result, graph.name + "_joint", graph.env)
+    return from_recording(
+        tracer, [*inputs, *cotangents], result, graph.name + "_joint", graph.env, graph.numbers
+    )
 
 
 class Pulled:

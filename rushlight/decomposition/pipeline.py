@@ -8,10 +8,10 @@ takes decompose(graph, to="primitive")   scalar and row bodies too, down to the 
 from __future__ import annotations
 
 from rushlight.errors import UserError
-from rushlight.fx.graph import Graph
+from rushlight.fx.graph import Graph, Var, same_layout
 from rushlight.fx.passes import run_passes
 from rushlight.fx.rewrite import apply_rules, merge_equal_calls, remove_dead_code
-from rushlight.fx.tracing import retrace
+from rushlight.fx.tracing import retrace, substitute
 from rushlight.ops.declare import Op
 
 from .rules import CANONICAL
@@ -53,8 +53,21 @@ def decompose(graph: Graph, to: str = "operator") -> Graph:
     return run_passes(graph, PASSES[to], "decomposition")
 
 
+def forget_gradients(graph: Graph) -> Graph:
+    """Once derivatives are taken, what only they told apart is one value."""
+    table: dict[Var, Var] = {}
+    for node in graph.calls:
+        at = GRADIENT_MARKS.get(node.op.name)
+        if at is not None and same_layout(node.outs[0].layout, node.arguments[at].layout):
+            table[node.outs[0]] = node.arguments[at]
+    return substitute(graph, table) if table else graph
+
+
+GRADIENT_MARKS = {"detach": 0, "with_data": 1}  # which argument has the result's numbers
+
+
 def canonicalise(graph: Graph) -> Graph:
     return run_passes(graph, CANONICALISE, "decomposition")
 
 
-__all__ = ["canonicalise", "decompose"]
+__all__ = ["canonicalise", "decompose", "forget_gradients"]

@@ -6,7 +6,16 @@ Importing this room makes every operator; `rushlight` hands its names on.
 
 from rushlight import _core
 
-from . import factories, functions, methods, modes, operators, randomness, selection
+from . import (
+    dispatching,
+    factories,
+    functions,
+    methods,
+    modes,
+    operators,
+    randomness,
+    selection,
+)
 from .factories import (
     arange,
     as_tensor,
@@ -71,13 +80,6 @@ ALIASES = {
 }
 
 
-def dispatch(operator, values, out):
-    """A call with a value that is no tensor (a fake, a recorded symbol, a loop value): the
-    declaration takes it.
-    """
-    return operator.declaration(*values)
-
-
 def at_first_use(hook, module, name):
     """A hook of core that loads its module when it is first needed and then stands aside."""
 
@@ -93,7 +95,7 @@ def at_first_use(hook, module, name):
 
 def install():
     _core.set_hooks(
-        dispatch=dispatch,
+        dispatch=dispatching.dispatch,
         device=device,
         **{
             hook: at_first_use(hook, module, name)

@@ -6,6 +6,8 @@ from math import ceil, isfinite
 
 from rushlight import _core
 from rushlight.ops import TABLE
+from rushlight.ops.declare import FACTORIES
+from rushlight.sym import Sym
 
 from . import randomness
 
@@ -28,9 +30,9 @@ def sizes(args):
     sizes.
     """
     shape = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
-    shape = tuple(int(n) for n in shape)
+    shape = tuple(n if isinstance(n, Sym) else int(n) for n in shape)
     for n in shape:
-        if n < 0:
+        if isinstance(n, int) and n < 0:
             raise RuntimeError(
                 f"Trying to create tensor with negative dimension {n}: {list(shape)}"
             )
@@ -53,6 +55,8 @@ def empty(
 ):
     """Memory as it is found. Default dtype float32."""
     device_of(device)
+    if FACTORIES:  # a graph is being recorded: a value of the graph's own
+        return zeros(*size, dtype=dtype, requires_grad=requires_grad)
     return finished(_core.empty(sizes(size), dtype or DEFAULT[0]), requires_grad)
 
 
@@ -98,6 +102,8 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=
             if isinstance(fill_value, int)
             else DEFAULT[0]
         )
+    if isinstance(dtype, str):  # a recorded value names its dtype
+        dtype = getattr(_core, dtype)
     check_range("full", fill_value, dtype)
     shape = sizes((size,)) if not isinstance(size, int) else (size,)
     return finished(TABLE["full"].native(shape, fill_value, dtype=dtype), requires_grad)

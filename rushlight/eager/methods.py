@@ -6,6 +6,8 @@ from collections import namedtuple
 
 from rushlight import _core
 from rushlight.ops import TABLE
+from rushlight.ops.values import METHODS as VALUE_METHODS
+from rushlight.ops.values import Value
 
 from . import factories, randomness, selection, storage
 
@@ -74,12 +76,13 @@ def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, mem
     for v in args:
         if isinstance(v, _core.dtype):
             dtype = v
-        elif isinstance(v, Tensor):
+        elif isinstance(v, (Tensor, Value)):
             dtype = v.dtype
         elif not isinstance(v, bool):
             device = v
     factories.device_of(device)
-    if dtype is None or dtype == self.dtype:
+    dtype = getattr(_core, dtype) if isinstance(dtype, str) else dtype  # a recorded value's
+    if dtype is None or dtype.name == getattr(self.dtype, "name", self.dtype):
         return op("clone")(self) if copy else self
     return op("to")(self, dtype=dtype)
 
@@ -136,7 +139,7 @@ def reduce_pair(value, elementwise):
     def method(self, dim=None, keepdim=False):
         if dim is None:
             return op(value)(self)
-        if isinstance(dim, Tensor):
+        if isinstance(dim, (Tensor, Value)):
             return op(elementwise)(self, dim)
         return found(*op(f"{value[1:]}_dim")(self, dim, keepdim))
 
@@ -292,6 +295,7 @@ METHODS = {
 
 
 def install():
+    VALUE_METHODS.update({k: m for k, m in METHODS.items() if k not in ("layout", "nbytes")})
     for name, value in METHODS.items():
         _core.set_method(name, value)
     _core.set_type("Size", Size)

@@ -85,8 +85,8 @@ def target(op):
     """
     if not isinstance(op, str):
         return native(op)
-    if op == "empty":
-        return _core.empty
+    if op in ("empty", "empty_strided"):
+        return getattr(_core, op)
     if op in ("copy_", "fill_"):
         from rushlight.ops import TABLE
 

@@ -7,7 +7,9 @@ import struct
 from math import prod
 
 from rushlight import _core
+from rushlight.errors import Unsupported
 from rushlight.ops import TABLE
+from rushlight.ops.recording import STREAMS
 
 
 class Generator:
@@ -33,6 +35,12 @@ class Generator:
 
     def reserve(self, count):
         """(seed, first counter) for `count` numbers."""
+        if STREAMS:  # a graph is being recorded: its calls will draw, each anew
+            if self is not default_generator:
+                raise Unsupported(
+                    "compile", "a generator of its own in a graph", "Use the default generator."
+                )
+            return STREAMS[-1](count)
         start = self.offset
         self.offset += max(int(count), 1)
         return self.seed, start

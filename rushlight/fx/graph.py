@@ -1,6 +1,6 @@
 """The graph IR: operator calls in order, on named variables. The whole grammar, with its checker.
 
-    Graph    = Graph(name, nodes, env, constants)
+    Graph    = Graph(name, nodes, env, constants, numbers)
     Node     = Node(kind, target, arguments, outs, origins)
         placeholder     target: its name            arguments: ()            outs: one
         get_attr        target: a constant's name   arguments: ()            outs: one
@@ -11,7 +11,8 @@
     Origin   = Origin(what, where)                  the user's line first, then declarations
 
 Everything is immutable: a pass takes a graph and gives another. Sizes are ints or `sym.Sym`s of
-the graph's environment.
+the graph's environment. `numbers` are symbols that no size of an input gives (the seed and the
+counter of random numbers): the graph is called with their values, after its tensors.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ class Graph:
     constants: dict = field(default_factory=dict, compare=False, repr=False)  # name -> tensor
     made_by: str = field(default="", compare=False)  # the pass that made it
     milliseconds: float = field(default=0.0, compare=False)
+    numbers: tuple[str, ...] = ()  # symbols given as ints, after the inputs
 
     @cached_property
     def inputs(self) -> tuple[Var, ...]:

@@ -46,6 +46,7 @@ class Parser:
         for given in definition.args.args:
             layout = self.layout(given.annotation)
             self.add(PLACEHOLDER, given.arg, (), (self.var(given.arg, layout),), ())
+        numbers = tuple(given.arg for given in definition.args.kwonlyargs)
         for statement in definition.body:
             self.statement(statement)
         self.env.guards[:] = self.guards
@@ -56,6 +57,7 @@ class Parser:
             self.constants,
             self.made_by,
             self.milliseconds,
+            numbers,
         )
 
     def header(self, row: str) -> None:

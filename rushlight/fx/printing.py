@@ -29,6 +29,8 @@ def show(graph: Graph) -> str:
     lines += [f"# {name} = {value}" for name, value in graph.env.hints.items() if "(" not in name]
     lines += [f"# guard: {text} is {answer}" for text, answer in graph.env.guards]
     head = ", ".join(f"{v.name}: {annotation(v.layout)}" for v in graph.inputs)
+    if graph.numbers:
+        head = ", ".join([*([head] if head else []), "*", *(f"{n}: int" for n in graph.numbers)])
     lines.append(f"def {graph.name}({head}):")
     lines += ["    " + line(n) for n in graph.nodes if n.kind != PLACEHOLDER]
     return "\n".join(lines) + "\n"

@@ -19,7 +19,7 @@ from rushlight.errors import Unsupported, UserError, user_line
 from rushlight.ops.declare import Arguments, Op
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import Call, Recorder, Symbol
-from rushlight.ops.values import TABLE, Value
+from rushlight.ops.values import METHODS, TABLE, Value
 from rushlight.reasons import refuse
 
 from .graph import ATTRIBUTE, CALL, OUTPUT, PLACEHOLDER, Graph, Node, Origin, Var, map_variables
@@ -37,6 +37,8 @@ class Proxy(Symbol):
         if name.endswith("_") and not name.startswith("_") and name[:-1] in TABLE:
             return self.refuse_write
         if op is None or not op.method or name.startswith("__"):
+            if name in METHODS and not name.startswith("__"):
+                return super().__getattr__(name)
             raise AttributeError(f"a tensor being traced has no attribute {name!r}")
 
         def method(*args: Any, **kwargs: Any) -> Any:
@@ -218,6 +220,7 @@ def from_recording(
     result: Any,
     title: str,
     env: sym.ShapeEnv | None = None,
+    numbers: tuple[str, ...] = (),
 ) -> Graph:
     """Recorded calls -> a graph with deterministic names: an operator's own, numbered from the
     second on."""
@@ -249,7 +252,7 @@ def from_recording(
             kind=TypeError,
         )
     nodes.append(Node(OUTPUT, "output", (look(result),)))
-    return Graph(title, tuple(nodes), env, dict(tracer.constants))
+    return Graph(title, tuple(nodes), env, dict(tracer.constants), numbers=numbers)
 
 
 def node_of(call: Call, look: Callable, names: Names, known: dict) -> Node:
@@ -330,7 +333,7 @@ def retrace(
             else run(graph.with_nodes(graph.nodes, constants=constants), *values, step=follow)
         )
     tracer.parents.clear()
-    return from_recording(tracer, proxies, result, graph.name, graph.env)
+    return from_recording(tracer, proxies, result, graph.name, graph.env, graph.numbers)
 
 
 def substitute(graph: Graph, table: dict[Var, Var]) -> Graph:

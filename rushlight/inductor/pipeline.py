@@ -31,8 +31,8 @@ from .scheduler import CallStep, Group
 class Compilation:
     """What the passes hand on. Each fills in what it makes and reads what stands above it."""
 
-    def __init__(self, graph: Graph, single_kernels: bool) -> None:
-        self.graph, self.single_kernels = graph, single_kernels
+    def __init__(self, graph: Graph, single_kernels: bool, ends: wrapper.Ends | None) -> None:
+        self.graph, self.single_kernels, self.ends = graph, single_kernels, ends
         self.plan: scheduler.Schedule
         self.lowered: dict[int, Lowered] = {}  # by index of the group
         self.memory: memory_plan.MemoryPlan
@@ -135,22 +135,25 @@ def build_code(c: Compilation) -> None:
 
 
 def write_wrapper(c: Compilation) -> None:
-    c.program, c.text = wrapper.write(c.plan, c.kernels)
+    c.program, c.text = wrapper.write(c.plan, c.kernels, c.ends)
     trace.emit("wrapper", c.graph.name, c.text, kernels=len(c.kernels))
 
 
 PASSES = (schedule_nodes, lower_groups, plan_memory, generate_code, build_code, write_wrapper)
 
 
-def compile_graph(graph: Graph, *, single_kernels: bool = False) -> CompiledGraph:
+def compile_graph(
+    graph: Graph, *, single_kernels: bool = False, ends: wrapper.Ends | None = None
+) -> CompiledGraph:
     """The graph as a callable on tensors of its inputs' layouts (any sizes where those are
     symbolic, within its guards).
 
     Its results are what running the graph gives: the same bits for float32, float64 and
     integers; half types are kept wider between fused operators. Nothing is recorded for
-    autograd. Raises UserError for other layouts than compiled for.
+    autograd. `ends`: what the program does with the results. Raises UserError for other layouts
+    than compiled for.
     """
-    c = Compilation(graph, single_kernels)
+    c = Compilation(graph, single_kernels, ends)
     for one in PASSES:
         start = time.perf_counter()
         one(c)
@@ -184,11 +187,10 @@ class CompiledGraph:
 
     def check(self, tensors: tuple) -> None:
         """Stands in for compiled guards, which check this natively."""
-        if len(tensors) != len(self.expected):
+        expected = len(self.expected) + len(self.graph.numbers)
+        if len(tensors) != expected:
             raise UserError(
-                self.graph.name,
-                f"takes {len(self.expected)} inputs, got {len(tensors)}",
-                kind=TypeError,
+                self.graph.name, f"takes {expected} inputs, got {len(tensors)}", kind=TypeError
             )
         sizes: dict[str, int] = {}
         for (name, layout), x in zip(self.expected, tensors):

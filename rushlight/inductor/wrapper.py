@@ -8,11 +8,11 @@ data. Symbolic sizes become registers filled from the inputs' shapes.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight import sym
 from rushlight.errors import CompilerBug, Unsupported
-from rushlight.fx.graph import ATTRIBUTE, Node, Var, variables
+from rushlight.fx.graph import ATTRIBUTE, PLACEHOLDER, Node, Var, variables
 from rushlight.ops.values import TABLE
 from rushlight.runtime import native
 
@@ -28,8 +28,11 @@ class Wrapper:
         self.instructions: list[tuple] = []
         self.lines: list[str] = []
         self.known: dict[Any, native.Entry] = {}  # variables, and texts of sizes
-        self.count = len(self.graph.inputs)
+        self.count = len(self.graph.inputs) + len(self.graph.numbers)
         self.names: dict[int, str] = {}
+        for i, name in enumerate(self.graph.numbers, len(self.graph.inputs)):
+            self.known[name] = ("r", i)
+            self.names[i] = name
         for i, v in enumerate(self.graph.inputs):
             self.known[v] = ("r", i)
             self.names[i] = v.name
@@ -163,14 +166,70 @@ class Wrapper:
             return ("l", tuple(map(self.inside, r)))
         return self.value(r) if isinstance(r, Var) else ("c", r)
 
-    def finish(self) -> Any:
-        outputs = self.result(self.graph.result)
+    def owned(self, results: tuple, ends: Ends) -> tuple:
+        """The graph's results. The own ones have memory of their own each: a pass may have made two
+        of them one value, or one a view of an input. What is kept of an input that is written
+        must not change with it."""
+        inputs = self.graph.inputs
+        taken: set[Var] = {
+            n.outs[0] for n in self.graph.nodes if n.kind in (PLACEHOLDER, ATTRIBUTE)
+        }
+        written, entries = {inputs[i] for i in ends.written}, []
+        for k, x in enumerate(results):
+            entry, base = self.value(x), self.plan.base(x)
+            new = ends.own <= k < ends.own + len(ends.written)
+            if base in (taken if k < ends.own else set() if new else written):
+                clone, name = TABLE["clone"].native, f"{identifier(x)}_own_{k}"
+                (entry,) = self.emit(clone, [entry], [name], "clone")
+            if k < ends.own:
+                taken.add(base)
+            entries.append(entry)
+        return tuple(entries)
+
+    def finish(self, ends: Ends | None) -> Any:
+        if ends is None:
+            outputs = self.result(self.graph.result)
+        else:
+            outputs = self.owned(self.graph.result, ends)
+            if ends.outputs is not None:
+                outputs = self.write_and_view(outputs, ends)
         single = isinstance(outputs, tuple) and outputs and isinstance(outputs[0], str)
         self.lines.append(f"return {self.show(outputs) if single else self.show(('l', outputs))}")
-        return native.program(len(self.graph.inputs), self.instructions, outputs)
+        return native.program(
+            len(self.graph.inputs) + len(self.graph.numbers), self.instructions, outputs
+        )
+
+    def write_and_view(self, results: tuple, ends: Ends) -> Any:
+        """New values go to the inputs' memory, then the results are looked at through views."""
+        for i, value in zip(ends.written, results[ends.own :]):
+            self.emit(native.copy_into, [("r", i), value], [f"written_{i}"], "copy_")
+        if ends.outputs[0] == "tuple":
+            return tuple(self.placed(o, results) for o in ends.outputs[1])
+        return self.placed(ends.outputs, results)
+
+    def placed(self, o: Any, results: tuple) -> Any:
+        match o:
+            case ("own", k):
+                return results[k]
+            case ("given", i):
+                return ("r", i)
+            case ("view", base, views):
+                entry = self.placed(base, results)
+                for op, rest in views:
+                    given = [self.argument(v, p.kind) for v, p in zip(rest, op.parameters[1:])]
+                    (entry,) = self.emit(
+                        op.native, [entry, *given], [f"{op.name}_{self.count}"], op.name
+                    )
+                return entry
+            case ("tuple", items):
+                return ("l", tuple(self.placed(x, results) for x in items))
+            case ("value", v):
+                return self.size(v)
+        raise CompilerBug("wrapper", f"no output is {o!r}", "")
 
     def text(self) -> str:
-        head = f"def {self.graph.name}({', '.join(v.name for v in self.graph.inputs)}):"
+        names = [*(v.name for v in self.graph.inputs), *self.graph.numbers]
+        head = f"def {self.graph.name}({', '.join(names)}):"
         return "\n".join([head, *("    " + row for row in self.lines)]) + "\n"
 
 
@@ -178,7 +237,20 @@ def identifier(x: Var) -> str:
     return x.name.replace("[", "_").replace("]", "")
 
 
-def write(plan: Schedule, kernels: dict[int, tuple[Lowered, Any]]) -> tuple[Any, str]:
+class Ends(NamedTuple):
+    """What a program does with the graph's results (*own, *written, *kept): those from `own` on are
+    copied into the inputs `written`, and `outputs` is returned: ("own", k), ("given", i), ("view",
+    base, ((op, arguments), ...)), ("tuple", items) or ("value", v). With outputs None the results
+    themselves are returned, and somebody else writes."""
+
+    own: int = 0
+    written: tuple[int, ...] = ()
+    outputs: Any = None
+
+
+def write(
+    plan: Schedule, kernels: dict[int, tuple[Lowered, Any]], ends: Ends | None = None
+) -> tuple[Any, str]:
     """(native program, its text). `kernels`: for the index of each group that became one, what
     to call."""
     w = Wrapper(plan)
@@ -188,4 +260,4 @@ def write(plan: Schedule, kernels: dict[int, tuple[Lowered, Any]]) -> tuple[Any,
         else:
             for node in step.nodes:
                 w.call_operator(node)
-    return w.finish(), w.text()
+    return w.finish(ends), w.text()

@@ -1,7 +1,7 @@
 """Assembled outputs: (view of the output, what is written through it), in order. The last write wins."""
 from . import promotion
 from .declare import assemble
-from .layouts import concatenated, like_size, positive, stacked
+from .layouts import concatenated, like_first, like_size, positive, stacked
 from .samples import call, t
 from .views import select, slice
 
@@ -63,3 +63,28 @@ def slice_backward(dy, input_sizes, dim, start, end, step):
 @slice_backward.derivative
 def _(g, dim, start, end, step):
     return slice(g, dim, start, end, step)
+
+
+@assemble("select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", layout=like_first(),
+          promote=promotion.numeric.of("self"), samples=(call(t(3, 4), t(4), 0, 1), call(t(3, 4), t(3), 1, -1)))
+def select_scatter(x, src, dim, index):
+    yield (lambda out: out), x
+    yield (lambda out: select(out, dim, index)), src
+
+
+@select_scatter.derivative
+def _(g, src, dim, index):
+    return select_scatter(g, 0 * src, dim, index), select(g, dim, index)
+
+
+@assemble("slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor",
+          layout=like_first(), promote=promotion.numeric.of("self"),
+          samples=(call(t(6, 4), t(2, 4), 0, 1, 5, 2), call(t(6, 4), t(6, 2), 1, 2), call(t(6, 4), t(2, 4), 0, -3, -1)))
+def slice_scatter(x, src, dim, start, end, step):
+    yield (lambda out: out), x
+    yield (lambda out: slice(out, dim, start, end, step)), src
+
+
+@slice_scatter.derivative
+def _(g, src, dim, start, end, step):
+    return slice_scatter(g, 0 * src, dim, start, end, step), slice(g, dim, start, end, step)

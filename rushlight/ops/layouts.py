@@ -494,6 +494,13 @@ class like_size(broadcast):
         return [dense(tuple(a[self.name]), dtypes_[0], None, a.device)]
 
 
+class like_first(broadcast):
+    """Of the first operand's shape, dense in the order of its dims in memory."""
+    def infer(self, a, dtypes_):
+        first = a.tensors[0].layout
+        return [like_operands([first], first.shape, dtypes_[0], a.device)]
+
+
 class shaped(broadcast):
     """Of routines: `shapes(*values)` gives the outputs' shapes (one shape, or a list of them), dense in C order. `dtypes`: for
     each output "result", "opmath", a dtype's name, or the parameter whose dtype it takes; all "result" where not given."""

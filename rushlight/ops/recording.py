@@ -12,6 +12,9 @@ from .declare import FACTORIES, Op, many
 from .values import TABLE, Array, Value
 
 
+STREAMS = []                        # while a call is recorded: callables (count) -> (seed, first counter); innermost last
+
+
 @dataclass(eq=False)
 class Call:
     """One operator call (or, with a string for `op`, a host operation on numbers) and what it gave."""
@@ -40,6 +43,10 @@ class Recorder:
         if self.expand(op, a):
             return self.inside(op, a)
         return self.record(op, a)
+
+    def write(self, op, a, out=None):
+        """An in-place or `out=` call. Recordings are functional: only a tracer that follows memory takes it."""
+        raise TypeError(f"[{op.name}] a recorded value is written to in place: use the form that returns a new tensor")
 
     def symbol(self, layout):
         """A result; another kind of recorder may give another kind of symbol."""
@@ -84,7 +91,10 @@ class Recorder:
         """An assembly as calls: an empty output, and one copy through each view of it that is written, in order."""
         layout, = op.infer(a)
         out = Symbol(layout, self)
-        self.note("empty", (layout.shape, layout.dtype), (out,))
+        if layout.contiguous:
+            self.note("empty", (layout.shape, layout.dtype), (out,))
+        else:
+            self.note("empty_strided", (layout.shape, layout.strides, layout.dtype), (out,))
         for view, value in op.body(*a.values):
             self.note("copy_" if isinstance(value, Array) else "fill_", (view(out), value), ())
         return out

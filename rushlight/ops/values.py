@@ -8,6 +8,7 @@ from math import prod
 from .layouts import positive
 
 TABLE = {}                          # every declared operator by its public name; filled by declare
+METHODS = {}                        # what eager mode's tensors offer besides operators: functions of self
 
 
 class Value:
@@ -25,6 +26,11 @@ class Value:
     def __getattr__(self, name):
         op = TABLE.get(name)
         if op is None or not op.method or name.startswith("__"):
+            found = None if name.startswith("__") else METHODS.get(name)
+            if isinstance(found, property):
+                return found.fget(self)
+            if found is not None:
+                return lambda *args, **kwargs: found(self, *args, **kwargs)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return lambda *args, **kwargs: op(self, *args, **kwargs)
 

@@ -2,7 +2,7 @@
 
 csrc/rt/views.cpp holds the native form of each (`view=` names it); a test compares the two on every sample.
 """
-from .declare import affine_view, composition
+from .declare import affine_view, composition, none
 from .layouts import ShapeError, positive
 from .samples import call, t
 
@@ -20,6 +20,12 @@ def alias(x):
 @alias.derivative
 def _(g):
     return g
+
+
+@affine_view("detach(Tensor(a) self) -> Tensor(a)", view="alias", derivative=none, method=False, function=False,
+             samples=(call(t(2, 3)),))
+def detach(x):
+    return x
 
 
 @affine_view("permute(Tensor(a) self, int[] dims) -> Tensor(a)", view="permute",

@@ -1,0 +1,125 @@
+"""A compiled graph with gradients: one node of the tape.
+
+    call = Recorded(forward, backward, ...)
+    outs = call(inputs, numbers)
+
+`forward` gives (*own, *written, *saved); what is saved is held as the tape holds operands, with its
+version. `backward()` is made at the first backward pass: (*saved, *cotangents) -> gradients. Under
+`create_graph` the gradients are computed by the operators of the graph, recorded in turn, from the
+inputs: so compiled code differentiates as often as eager mode does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rushlight import _core  # type: ignore[attr-defined]
+
+
+class Roles(NamedTuple):
+    """Which of forward's results are what. `active`: positions among (*own, *written) that depend
+    on a wanted input, with the input for a written one; `wanted`: inputs that get a gradient."""
+
+    own: int
+    written: tuple[int, ...]  # inputs written to, in the order of the results
+    rebased: tuple[bool, ...]  # for each of those: whether its place on the tape moves
+    active: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+
+class Recorded:
+    def __init__(
+        self,
+        name: str,
+        forward: Callable,
+        backward: Callable[[], Callable],
+        again: Callable,
+        roles: Roles,
+    ) -> None:
+        self.name, self.forward, self.make_backward, self.again = name, forward, backward, again
+        self.roles = roles
+        self.backward: Callable | None = None
+
+    def __call__(self, inputs: tuple, numbers: tuple) -> list:
+        """The own results, on the tape; inputs are written to."""
+        r = self.roles
+        for i, moves in zip(r.written, r.rebased):
+            x = inputs[i]
+            if moves and x.requires_grad and x.is_leaf:
+                raise RuntimeError(
+                    "a leaf Variable that requires grad is being used in an in-place operation."
+                )
+        before = _core.mode()
+        _core.set_grad_enabled(False)
+        try:
+            results = self.forward(*inputs, *numbers)
+            versions = [x._version for x in inputs]
+            own, new = list(results[: r.own]), results[r.own : r.own + len(r.written)]
+            kept = results[r.own + len(r.written) :]
+            for i, value in zip(r.written, new):
+                inputs[i].copy_(value)
+        finally:
+            _core.set_mode(before)
+        if not r.active:
+            return own
+        number = {}
+        outs, place = [], {}
+        for at in r.active:
+            out = own[at] if at < r.own else inputs[r.written[at - r.own]]
+            number[id(out)] = len(outs)
+            outs.append(out)
+            if at < r.own:
+                place[len(outs) - 1] = at
+        saved = tuple(_core.SavedTensor(x, number.get(id(x), -1)) for x in kept)
+        moved = not any(inputs[i]._version != versions[i] for i in r.wanted)
+        step = Step(self, saved, inputs if moved else None, numbers)
+        made = _core.python_node(
+            tuple(inputs[i] for i in r.wanted), step.run, tuple(outs), self.name, saved, True
+        )
+        for k, at in place.items():
+            own[at] = made[k]
+        return own
+
+
+class Step:
+    """One call of a Recorded, until its backward."""
+
+    __slots__ = ("call", "inputs", "numbers", "saved")
+
+    def __init__(self, call: Recorded, saved: tuple, inputs: Any, numbers: tuple) -> None:
+        self.call, self.saved, self.numbers = call, saved, numbers
+        self.inputs = (
+            None if inputs is None else tuple((x, x._version) for x in inputs)
+        )  # for derivatives of the gradients
+
+    def run(self, *grads: Any) -> Any:
+        call = self.call
+        if _core.is_grad_enabled():
+            return self.on_tape(grads)
+        if call.backward is None:
+            call.backward = call.make_backward()
+        saved = [s.unpack() for s in self.saved]
+        grads = tuple(g if g.is_contiguous() else g.contiguous() for g in grads)
+        return tuple(call.backward(*saved, *grads, *self.numbers))
+
+    def on_tape(self, grads: tuple) -> tuple:
+        if self.inputs is None or any(x._version != v for x, v in self.inputs):
+            raise RuntimeError(
+                f"[{self.call.name}] derivatives of gradients need the inputs of the compiled "
+                "function as they were, and one was written to since"
+            )
+        inputs = tuple(x for x, _ in self.inputs)
+        r = self.call.roles
+        results = self.call.again(*inputs, *self.numbers)
+        outs = [results[at] for at in r.active]
+        wanted = tuple(inputs[i] for i in r.wanted)
+        pairs = [(o, g) for o, g in zip(outs, grads) if o.requires_grad]
+        return tuple(
+            _core.grad(
+                tuple(o for o, _ in pairs), wanted, tuple(g for _, g in pairs), True, True, True
+            )
+        )
+
+
+__all__ = ["Recorded", "Roles"]
