@@ -11,7 +11,6 @@ from rushlight import dtypes
 from .declare import FACTORIES, Op, many
 from .values import TABLE, Array, Value
 
-
 STREAMS = []                        # while a call is recorded: callables (count) -> (seed, first counter); innermost last
 
 
