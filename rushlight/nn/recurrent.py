@@ -1,9 +1,8 @@
 """Recurrent layers over whole sequences: what RNN, LSTM and GRU run for each layer and direction.
 
-Takes rows (total, features) that hold the steps one after another, ``Walk`` (how many rows each
-step
-has and in which order they are taken) and the layer's weights; returns the states of all steps as
-rows, and the last state of each sequence. Invariant: a layer's input meets its weight in one
+Takes rows (total, features) that hold the steps one after another, a ``Walk`` (how many rows each
+step has, in which order) and the layer's weights; returns the states of all steps as rows, and the
+last state of each sequence. Invariant: a layer's input meets its weight in one
 matrix product for all steps; a step is one product and one kernel, whose results are written into
 place; backward likewise, and the weights' gradients are again one product each. Where this does not
 apply (projections, half types, values that are no tensors, a second derivative) the same steps are

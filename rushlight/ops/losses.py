@@ -1,11 +1,13 @@
-"""What models call by another signature than ATen's primitives: softmax with a dtype, layer norm, losses. Compositions."""
+"""What models call by another signature than ATen's primitives: softmax with a dtype, layer norm, losses. Compositions, and the values
+of pointwise losses."""
 from rushlight import dtypes
 
 from . import promotion
-from .declare import composition, rows
+from .activations import log_sigmoid
+from .declare import composition, derived, rows, scalar
 from .layouts import per_row
 from .normalization import cross_entropy_rows, log_softmax_rows, native_layer_norm, softmax_rows
-from .pointwise import eq, where
+from .pointwise import abs, eq, log, log1p, lt, maximum, where
 from .reductions import mean, sum
 from .samples import call, t
 from .views import reshape, unsqueeze
@@ -57,6 +59,55 @@ def cross_entropy_loss(x, target, reduction, ignore_index):
     if reduction == 2:
         return sum(lost)
     return sum(lost) / sum(where(eq(target, ignore_index), 0.0, 1.0)).to(lost.dtype)
+
+
+WIDE = ("float32", "float64")       # half types through float32
+PAIRS = (call(t(3, 4), t(3, 4)), call(t(3, 4), t(4)))
+CHANCES = (call(t(3, 4, low=0.1, high=0.9), t(3, 4, low=0.0, high=1.0)),)
+
+
+@scalar("huber_values(Tensor self, Tensor target, float delta) -> Tensor", domain=WIDE, derivative=derived, method=False,
+        function=False, cost=4, samples=(call(t(3, 4), t(3, 4), 0.8),))
+def huber_values(x, target, delta):
+    d = abs(x - target)
+    return where(lt(d, delta), 0.5 * d * d, delta * (d - 0.5 * delta))
+
+
+@scalar("smooth_l1_values(Tensor self, Tensor target, float beta) -> Tensor", domain=WIDE, derivative=derived, method=False,
+        function=False, cost=4, samples=(call(t(3, 4), t(3, 4), 0.8),))
+def smooth_l1_values(x, target, beta):
+    d = abs(x - target)
+    return where(lt(d, beta), 0.5 * d * d / beta, d - 0.5 * beta)
+
+
+@scalar("logits_values(Tensor self, Tensor target) -> Tensor", domain=WIDE, derivative=derived, method=False, function=False,
+        cost=16, samples=PAIRS)
+def logits_values(x, target):
+    """Binary cross entropy of logits: softplus(x) - t x."""
+    return (1 - target) * x - log_sigmoid(x)
+
+
+@scalar("weighted_logits_values(Tensor self, Tensor target, Tensor pos_weight) -> Tensor", domain=WIDE, derivative=derived,
+        method=False, function=False, cost=16, samples=(call(t(3, 4), t(3, 4), t(4)),))
+def weighted_logits_values(x, target, pos_weight):
+    return (1 - target) * x - (1 + (pos_weight - 1) * target) * log_sigmoid(x)
+
+
+@scalar("binary_values(Tensor self, Tensor target) -> Tensor", domain=WIDE, method=False, function=False, cost=16, samples=CHANCES)
+def binary_values(x, target):
+    """Binary cross entropy of probabilities; logarithms are cut off at -100."""
+    return (target - 1) * maximum(log1p(-x), -100.0) - target * maximum(log(x), -100.0)
+
+
+@binary_values.derivative           # finite at 0 and 1, as ATen's
+def _(g, x, target):
+    return binary_values_backward(g, x, target), g * (maximum(log1p(-x), -100.0) - maximum(log(x), -100.0))
+
+
+@scalar("binary_values_backward(Tensor grad, Tensor self, Tensor target) -> Tensor", domain=WIDE, derivative=derived, method=False,
+        function=False, cost=8, samples=(call(t(3, 4), t(3, 4, low=0.1, high=0.9), t(3, 4, low=0.0, high=1.0)),))
+def binary_values_backward(g, x, target):
+    return g * (x - target) / maximum((1 - x) * x, 1e-12)
 
 
 @composition("mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", method=False, function=False,

@@ -6,7 +6,7 @@ from .creation import steps
 from .declare import composition, library
 from .layouts import ShapeError, broadcast_shape
 from .layouts import matmul as product
-from .normalization import softmax_rows
+from .normalization import safe_softmax_rows, softmax_rows
 from .pointwise import add, ge, where
 from .reductions import sum
 from .samples import call, t
@@ -113,7 +113,8 @@ def scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale):
         scores = where(ge(row, steps((k.shape[-2],), 0, 1, dtype="int64")), scores, float("-inf"))
     elif mask is not None:
         scores = where(mask, scores, float("-inf")) if mask.dtype == "bool" else add(scores, mask)
-    return matmul(softmax_rows(scores, -1, False), v)
+    weights = softmax_rows(scores, -1, False) if mask is None else safe_softmax_rows(scores, -1)
+    return matmul(weights, v)
 
 
 __all__ = ["promotion"]

@@ -1,0 +1,95 @@
+"""The functional API: what the modules compute, as functions of tensors.
+
+Each function takes PyTorch's arguments in PyTorch's order and is an operator itself or a few
+operators.
+"""
+
+from rushlight.nn.functional.activation import (
+    celu,
+    celu_,
+    elu,
+    elu_,
+    gelu,
+    glu,
+    gumbel_softmax,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    hardtanh_,
+    leaky_relu,
+    leaky_relu_,
+    log_softmax,
+    logsigmoid,
+    mish,
+    prelu,
+    relu,
+    relu6,
+    relu_,
+    rrelu,
+    rrelu_,
+    selu,
+    selu_,
+    sigmoid,
+    silu,
+    softmax,
+    softmin,
+    softplus,
+    softshrink,
+    softsign,
+    tanh,
+    tanhshrink,
+    threshold,
+    threshold_,
+)
+from rushlight.nn.functional.attention import scaled_dot_product_attention
+from rushlight.nn.functional.classification import (
+    cross_entropy,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    nll_loss,
+)
+from rushlight.nn.functional.dropping import (
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+)
+from rushlight.nn.functional.tables import embedding, embedding_bag, one_hot
+from rushlight.nn.functional.loss import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    gaussian_nll_loss,
+    hinge_embedding_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    margin_ranking_loss,
+    mse_loss,
+    poisson_nll_loss,
+    smooth_l1_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
+from rushlight.nn.functional.normalization import (
+    cosine_similarity,
+    layer_norm,
+    local_response_norm,
+    normalize,
+    pairwise_distance,
+    rms_norm,
+)
+from rushlight.nn.functional.shape import (
+    bilinear,
+    channel_shuffle,
+    pixel_shuffle,
+    pixel_unshuffle,
+)
+from rushlight.nn.functional.shared import _reduction, kernel
+
+linear = kernel("linear")

@@ -1,0 +1,109 @@
+"""Dropout: elements, or whole channels, replaced while training."""
+
+import math
+
+from rushlight import eager
+from rushlight.nn.functional.shared import _written_over
+
+
+def _check(p):
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def dropout(input, p=0.5, training=True, inplace=False):
+    """While training: zero with probability p, else x / (1 - p). ValueError unless 0 <= p <= 1."""
+    _check(p)
+    if not training or p == 0.0:
+        return input
+    return (
+        _written_over(input, lambda x: eager.dropout(x, p, True))
+        if inplace
+        else eager.dropout(input, p, True)
+    )
+
+
+def _channel_mask(input, p):
+    """1 / (1 - p) or 0 for each (sample, channel), of as many dims as the input."""
+    shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
+    return eager.dropout(eager.ones(shape, dtype=input.dtype), p, True)
+
+
+def _channels(input, p, training, inplace):
+    _check(p)
+    if not training or p == 0.0 or input.numel() == 0:
+        return input
+    mask = _channel_mask(input, p)
+    return input.mul_(mask) if inplace else input * mask
+
+
+def dropout1d(input, p=0.5, training=True, inplace=False):
+    """Whole channels of (N, C, L) or (C, L)."""
+    if input.dim() not in (2, 3):
+        raise RuntimeError(
+            f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that "
+            "dropout1d exists to provide channel-wise dropout on inputs with 1 spatial dimension, "
+            "a channel dimension, and an optional batch dimension (i.e. 2D or 3D inputs)."
+        )
+    if input.dim() == 2:
+        out = _channels(input.unsqueeze(0), p, training, inplace)
+        return input if inplace else out.squeeze(0)
+    return _channels(input, p, training, inplace)
+
+
+def _warn_of_dims(name, input, usual):
+    import warnings
+
+    if input.dim() not in usual:
+        warnings.warn(
+            f"{name}: Received a {input.dim()}-D input to {name}, which is deprecated and will "
+            "result in an error in a future release. To retain the behavior and silence this "
+            "warning, please use dropout instead. Note that "
+            f"{name} exists to provide channel-wise dropout.",
+            stacklevel=3,
+        )
+
+
+def dropout2d(input, p=0.5, training=True, inplace=False):
+    """Whole channels of (N, C, H, W)."""
+    _check(p)
+    _warn_of_dims("dropout2d", input, (3, 4))
+    return _channels(input, p, training, inplace)
+
+
+def dropout3d(input, p=0.5, training=True, inplace=False):
+    """Whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    _check(p)
+    _warn_of_dims("dropout3d", input, (4, 5))
+    if input.dim() == 4:
+        return _channels(input.unsqueeze(0), p, training, False).squeeze(0)
+    return _channels(input, p, training, inplace)
+
+
+_ALPHA = 1.7580993408473766  # SELU's scale * alpha: what it tends to for -infinity
+
+
+def _alpha(input, p, training, inplace, shape):
+    """Dropped values become SELU's limit; then all are brought back to mean 0 and variance 1."""
+    _check(p)
+    if not training or p == 0.0 or input.numel() == 0:
+        return input
+    if p == 1.0:
+        return input.mul_(0.0) if inplace else input * 0.0
+    a = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
+    kept = eager.dropout(eager.ones(shape, dtype=input.dtype), p, True) * (1 - p)
+    scale, shift = kept * a, (kept - 1) * (_ALPHA * a) + _ALPHA * a * p
+    return input.mul_(scale).add_(shift) if inplace else input * scale + shift
+
+
+def alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """Dropout that keeps mean and variance of SELU networks (Klambauer et al., 2017)."""
+    return _alpha(input, p, training, inplace, tuple(input.shape))
+
+
+def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """alpha_dropout of whole channels (dim 1)."""
+    if input.dim() < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
+    return _alpha(input, p, training, inplace, shape)

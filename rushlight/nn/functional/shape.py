@@ -1,0 +1,88 @@
+"""Elements moved between channels and places, bilinear forms."""
+
+
+def pixel_shuffle(input, upscale_factor):
+    """(..., C r^2, H, W) -> (..., C, H r, W r)."""
+    r = upscale_factor
+    if input.dim() < 3:
+        raise RuntimeError(
+            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "
+            f"{input.dim()} dimension(s)"
+        )
+    if r <= 0:
+        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    *lead, channels, height, width = input.shape
+    if channels % (r * r):
+        raise RuntimeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of"
+            f" upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
+        )
+    n = len(lead)
+    x = input.reshape((*lead, channels // (r * r), r, r, height, width))
+    x = x.permute((*range(n), n, n + 3, n + 1, n + 4, n + 2))
+    return x.reshape((*lead, channels // (r * r), height * r, width * r))
+
+
+def pixel_unshuffle(input, downscale_factor):
+    """(..., C, H r, W r) -> (..., C r^2, H, W)."""
+    r = downscale_factor
+    if input.dim() < 3:
+        raise RuntimeError(
+            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
+            f"{input.dim()} dimension(s)"
+        )
+    if r <= 0:
+        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    *lead, channels, height, width = input.shape
+    for name, size in (("height", height), ("width", width)):
+        if size % r:
+            raise RuntimeError(
+                f"pixel_unshuffle expects {name} to be divisible by downscale_factor, but "
+                f"input.size({-2 if name == 'height' else -1})={size} is not divisible by {r}"
+            )
+    n = len(lead)
+    x = input.reshape((*lead, channels, height // r, r, width // r, r))
+    x = x.permute((*range(n), n, n + 2, n + 4, n + 1, n + 3))
+    return x.reshape((*lead, channels * r * r, height // r, width // r))
+
+
+def channel_shuffle(input, groups):
+    """Channels (dim 1) of ``groups`` groups interleaved."""
+    if input.dim() < 3:
+        raise RuntimeError(
+            f"channel_shuffle expects input with > 2 dims, but got input with sizes "
+            f"{list(input.shape)}"
+        )
+    if groups <= 0:
+        raise RuntimeError(
+            f"Number of groups to divide channels in must be positive. Value of groups:{groups}"
+        )
+    batch, channels, *rest = input.shape
+    if channels % groups:
+        raise RuntimeError(
+            "Number of channels must be divisible by groups. Got "
+            f"{channels} channels and {groups} groups."
+        )
+    x = input.reshape((batch, groups, channels // groups, *rest))
+    return x.transpose(1, 2).reshape((batch, channels, *rest))
+
+
+def bilinear(input1, input2, weight, bias=None):
+    """x1^T W[k] x2 + b[k] for each k; x1 (..., in1), x2 (..., in2), weight (out, in1, in2)."""
+    out, first, second = weight.shape
+    if tuple(input1.shape[:-1]) != tuple(input2.shape[:-1]):
+        raise RuntimeError(
+            f"bilinear(): input batch dimensions do not match: got {list(input1.shape)} and "
+            f"{list(input2.shape)}"
+        )
+    if input1.shape[-1] != first or input2.shape[-1] != second:
+        raise RuntimeError(
+            f"bilinear(): input sizes do not match weight: got {input1.shape[-1]} and "
+            f"{input2.shape[-1]} but expected {first} and {second}"
+        )
+    lead = tuple(input1.shape[:-1])
+    x1, x2 = input1.reshape((-1, first)), input2.reshape((-1, second))
+    left = x1 @ weight.permute((1, 0, 2)).reshape((first, out * second))
+    y = (left.view((-1, out, second)) * x2.unsqueeze(1)).sum(2)
+    y = y.view((*lead, out))
+    return y if bias is None else y + bias

@@ -1,0 +1,63 @@
+"""What several functions of this package share: reductions, dims, writes in place, warnings."""
+
+import warnings
+
+from rushlight import eager
+from rushlight.ops import TABLE
+
+Tensor = eager.Tensor
+REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+
+
+def kernel(name):
+    """The native operator of that name."""
+    return TABLE[name].native
+
+
+def _reduction(reduction, size_average=None, reduce=None):
+    """'none', 'mean' or 'sum'; the two old flags win when given."""
+    if size_average is not None or reduce is not None:
+        average = True if size_average is None else size_average
+        keep = reduce is not None and not reduce
+        reduction = "none" if keep else "mean" if average else "sum"
+        warnings.warn(
+            "size_average and reduce args will be deprecated, please use "
+            f"reduction='{reduction}' instead.",
+            stacklevel=3,
+        )
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return reduction
+
+
+def _reduced(loss, reduction):
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def _softmax_dim(name, ndim, dim):
+    if dim is not None:
+        return dim
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
+        "dim=X as an argument.",
+        stacklevel=3,
+    )
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def _written_over(input, function):
+    """function(input), stored in ``input``. What the derivative of ``function`` needs is kept
+    apart from the write.
+    """
+    keeps = eager.is_grad_enabled() and input.requires_grad
+    return input.copy_(function(input.clone() if keeps else input))
+
+
+def _warn_of_broadcast(input, target):
+    if input.shape != target.shape:
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size "
+            f"({input.shape}). This will likely "
+            "lead to incorrect results due to broadcasting. Please ensure they have the same size.",
+            stacklevel=3,
+        )
