@@ -58,7 +58,6 @@ from rushlight.nn.functional.dropping import (
     dropout3d,
     feature_alpha_dropout,
 )
-from rushlight.nn.functional.tables import embedding, embedding_bag, one_hot
 from rushlight.nn.functional.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -91,5 +90,6 @@ from rushlight.nn.functional.shape import (
     pixel_unshuffle,
 )
 from rushlight.nn.functional.shared import _reduction, kernel
+from rushlight.nn.functional.tables import embedding, embedding_bag, one_hot
 
 linear = kernel("linear")

@@ -3,8 +3,7 @@
 from rushlight import eager
 from rushlight.nn.functional.shared import kernel
 
-_embedding, _mask = kernel("embedding"), eager.where
-_euclidean_norm = kernel("euclidean_norm")
+_embedding = kernel("embedding")
 
 
 def _table_row(padding_idx, rows):
