@@ -68,6 +68,15 @@ template <class F> int guarded_int(F&& body) noexcept {
   try { return body(); } catch (...) { translate(); return -1; }
 }
 
+// C code that may come round to itself without a Python frame in between: counted, so that it ends
+// in a RecursionError.
+class Recursion {
+ public:
+  explicit Recursion(const char* where) { if (Py_EnterRecursiveCall(where)) throw PythonError(); }
+  ~Recursion() { Py_LeaveRecursiveCall(); }
+  Recursion(const Recursion&) = delete;
+};
+
 // ---- owned references to Python objects (T starts with PyObject_HEAD)
 
 template <class T> class Own {

@@ -1,6 +1,7 @@
 // The module `rushlight._core`: its functions and the registration of what Python decides. Takes
 // and gives plain Python objects. Invariant: nothing here knows an operator by name, except the
 // slots' names.
+#include "compiled.h"
 #include "convert.h"
 #include "dtype.h"
 #include "operator.h"
@@ -253,6 +254,9 @@ PyMODINIT_FUNC PyInit__core() {
     plan_init(m);
     program_init(m);
     tape_init(m);
+    guards_init(m);
+    compiled_init(m);
+    frame_init(m);
     return m;
   });
 }

@@ -22,6 +22,9 @@ objects() {                      # $1 room, $2 more flags: compiles what is olde
     [ "$newest" = "$object" ] || $cxx $flags $2 -c "$source" -o "$object"
   done
 }
+for source in "$root"/csrc/core/*.c; do
+  ${CC:-gcc} ${flags#-std=c++17} "-I$include" -c "$source" -o "$out/core_$(basename "$source" .c).o"
+done
 objects rt "-fopenmp"
 objects core "-I$include"
 $cxx -shared -fsanitize=address,undefined -fopenmp "$out"/rt_*.o -o "$out/lib/librushlight_rt.so" -ldl
