@@ -200,7 +200,10 @@ DType dtype_of_typestr(const char* text) {
 }
 
 Own<Tensor> from_interface(PyObject* array) {
-  Ref interface(PyObject_GetAttrString(array, "__array_interface__"));
+  // numpy's scalars have the attribute too, but it describes memory that is gone with the call.
+  Ref interface(PyObject_HasAttrString(array, "__setitem__")
+                    ? PyObject_GetAttrString(array, "__array_interface__")
+                    : nullptr);
   if (!interface) {
     PyErr_Clear();
     raise(PyExc_TypeError, "expected np.ndarray (got %s)", Py_TYPE(array)->tp_name);
@@ -347,7 +350,8 @@ Own<Tensor> tensor_from_data(PyObject* data, PyObject* dtype) {
     return contiguous_copy(t, dtype == Py_None ? t->layout->dtype : dtype_from(dtype));
   }
   if (!PyList_Check(data) && !PyTuple_Check(data) &&
-      PyObject_HasAttrString(data, "__array_interface__")) {
+      PyObject_HasAttrString(data, "__array_interface__") &&
+      PyObject_HasAttrString(data, "__setitem__")) {
     Own<Tensor> shared = from_interface(data);
     return contiguous_copy(
         shared.get(), dtype == Py_None ? shared->layout->dtype : dtype_from(dtype));

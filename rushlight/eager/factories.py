@@ -239,7 +239,7 @@ def as_tensor(data, dtype=None, device=None):
     device_of(device)
     if isinstance(data, _core.Tensor):
         return data if dtype is None else data.to(dtype)
-    if hasattr(data, "__array_interface__"):
+    if hasattr(data, "__array_interface__") and hasattr(data, "__setitem__"):  # no numpy scalar
         out = _core.from_numpy(data)
         return out if dtype is None else out.to(dtype)
     return tensor(data, dtype=dtype)
