@@ -59,6 +59,7 @@ _LAZY = {
     "interop": "interop",
     "cuda": "cuda",
     "serialization": "serialization",
+    "utils": "utils",
 }
 # Functions that load their room when they are first asked for.
 _LAZY_FUNCTIONS = {

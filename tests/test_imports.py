@@ -37,6 +37,7 @@ ROOMS: dict[str, set[str]] = {
     "inductor": {"fx", "fake", "loops", "ops", "runtime"},
     "report": set(),
     "cuda": set(),
+    "utils": {"ops", "eager", BINDINGS},
     "serialization": {"interop"},
     # profiler, export, distributed: a row each before they get code
 }

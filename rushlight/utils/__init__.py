@@ -1,0 +1,9 @@
+"""`rushlight.utils`: loading data (`utils.data`)."""
+
+
+def __getattr__(name):
+    if name in ("data", "checkpoint"):
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
