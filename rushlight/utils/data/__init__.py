@@ -1,6 +1,6 @@
 """Data sets, samplers and the DataLoader, under PyTorch's names."""
 
-from .collate import collate, default_collate, default_collate_fn_map, default_convert
+from .collating import collate, default_collate, default_collate_fn_map, default_convert
 from .dataset import (
     ChainDataset,
     ConcatDataset,

@@ -10,7 +10,7 @@ import os
 import warnings
 from itertools import count, repeat
 
-from .collate import default_collate, default_convert
+from .collating import default_collate, default_convert
 from .dataset import IterableDataset
 from .pool import Pool
 from .sampler import BatchSampler, RandomSampler, SequentialSampler, drawn_seed
