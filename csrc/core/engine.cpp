@@ -396,12 +396,47 @@ class Run {
       if (grads[0] && n->variable) leaf(n->variable, Own<Tensor>(tensor_of(grads[0].release())));
       return;
     }
+    if (into_window(n, grads)) return;
     std::vector<Ref> before_hooks;
     bool hooked = n->extra && n->extra->post_hooks && PyDict_GET_SIZE(n->extra->post_hooks);
     if (hooked) before_hooks = grads;
     call_node(n, grads, keep_, result);
     if (hooked) after_node(n, before_hooks, result);
     distribute(n, result);
+  }
+
+  // The gradient of x[i] or x[i:j] goes straight to its place in the gradient of x: pieces of one
+  // tensor (split, steps of a sequence) cost their own size, not each that of the whole.
+  bool into_window(Node* n, Grads& grads) {
+    if (n->kind != NodeKind::Operator || !n->backward || n->backward->window.empty() ||
+        grad_mode() || !grads[0] || !slots[kIAdd] || !n->edges[0].node ||
+        (n->extra && n->extra->post_hooks && PyDict_GET_SIZE(n->extra->post_hooks)))
+      return false;
+    Edge edge = n->edges[0];
+    Task* next = find(edge.node);
+    const Layout* whole = edge.node->variable ? edge.node->variable->layout
+                                              : edge.node->outs[edge.output];
+    Tensor* g = tensor_of(grads[0].py());
+    if (!next || !next->relevant || !whole || whole->dtype != g->layout->dtype) return false;
+    Tensor*& slot = next->grad(edge.output);
+    bool fresh = !slot;
+    if (!fresh && !(unshared(slot) && slot->layout->dense && same_shape(slot->layout, whole) &&
+                      slot->layout->dtype == g->layout->dtype))
+      return false;
+    if (fresh)
+      slot = tensor_zeros(
+          rl::layout_dense(whole->dtype, whole->device, whole->ndim, whole->dims)).release();
+    const Backward* b = n->backward;
+    PyObject* values[kMaxParams];
+    for (size_t i = 0; i < b->window.size(); i++) values[i] = b->window[i];
+    for (size_t i = 0; i < b->params.size(); i++) values[b->params[i]] = n->params[i];
+    values[0] = py(slot);
+    Ref place = operator_apply(n->op, values, n->op->nparams);
+    if (!fresh) operator_apply(slots[kIAdd], place.py(), grads[0].py());
+    else copy_into(tensor_of(place.py()), g);
+    if (!keep_) node_release(n);
+    if (--next->deps == 0) push(next);
+    return true;
   }
 
   void leaf(Tensor* variable, Own<Tensor> g) {

@@ -360,8 +360,7 @@ NodeExtra* node_extra(Node* n) {
 void node_release(Node* n) {
   n->released = true;
   for (uint32_t i = 0; i < n->nsaved; i++) drop_saved(n->saved[i]);
-  for (uint32_t i = 0; i < n->nparams; i++) Py_CLEAR(n->params[i]);
-  if (!n->extra) return;
+  if (!n->extra) return;                               // numbers stay: another backward may read them
   if (n->extra->inner) node_release(n->extra->inner);
   if (n->extra->saved)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(n->extra->saved); i++)

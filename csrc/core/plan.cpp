@@ -415,6 +415,21 @@ Plan* plan_find_write(Call& call, Tensor* const* outs, int nouts, bool* hit) {
   return p;
 }
 
+// The arguments of a window's call that its key fixes; those that change from call to call are saved.
+static void keep_window(Backward* b, const Call& call) {
+  const Operator* op = call.op;
+  if (op->view != ViewKind::Select && op->view != ViewKind::Slice) return;
+  for (int i = 1; i < op->nparams; i++) {
+    const Param& p = op->params[i];
+    bool saved = std::find(b->params.begin(), b->params.end(), i) != b->params.end();
+    bool fixed = p.structural || p.kind == ParamKind::Int || call.values[i] == Py_None ||
+                 call.values[i] == p.fallback;
+    if (!saved && !fixed) return;
+  }
+  for (int i = 0; i < op->nparams; i++)
+    b->window.push_back(Py_NewRef(i ? call.values[i] : Py_None));
+}
+
 Backward* plan_backward(Plan* p, Call& call, PyObject* const* outs, int nouts) {
   if (p->backward_known) return p->backward;
   if (!hooks.make_backward)
@@ -439,7 +454,7 @@ Backward* plan_backward(Plan* p, Call& call, PyObject* const* outs, int nouts) {
           "O!OOOp;make_backward returns (program, operands, outs, params, undefined) or None",
           ProgramType, &program, &lists[0], &lists[1], &lists[2], &undefined))
     throw PythonError();
-  Backward* b = new Backward{1, nullptr, {}, {}, {}, undefined != 0};
+  Backward* b = new Backward{1, nullptr, {}, {}, {}, undefined != 0, {}};
   std::vector<int>* into[3] = {&b->operands, &b->outs, &b->params};
   const int bounds[3] = {call.tensors.size(), nouts, call.op->nparams};
   try {
@@ -459,6 +474,7 @@ Backward* plan_backward(Plan* p, Call& call, PyObject* const* outs, int nouts) {
     throw;
   }
   b->program = reinterpret_cast<Program*>(Py_NewRef(program));
+  keep_window(b, call);
   p->backward = b;
   p->backward_known = true;
   return b;
@@ -467,6 +483,7 @@ Backward* plan_backward(Plan* p, Call& call, PyObject* const* outs, int nouts) {
 void backward_drop(Backward* b) {
   if (--b->refs) return;
   Py_DECREF(reinterpret_cast<PyObject*>(b->program));
+  for (PyObject* o : b->window) Py_DECREF(o);
   delete b;
 }
 

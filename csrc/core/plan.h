@@ -65,6 +65,9 @@ struct Backward {
   Program* program;                                  // owned
   std::vector<int> operands, outs, params;           // what is saved
   bool undefined;  // the program takes None for an undefined gradient
+  // of select and slice: the call's arguments but for those in `params`, so that the engine can open
+  // the same window on a gradient; owned
+  std::vector<PyObject*> window;
 };
 void backward_drop(Backward*);
 

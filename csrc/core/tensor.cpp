@@ -403,7 +403,10 @@ Own<Tensor> tensor_zeros(Layout* layout) {
   Own<Tensor> t = tensor_empty(layout);
   int64_t low = 0, high = layout->numel;
   if (!layout->dense && !layout->contiguous) rl::layout_extent(layout, &low, &high);
-  std::memset(t->storage->data, 0, high * rl::itemsize(layout->dtype));
+  char* at = static_cast<char*>(t->storage->data);
+  rl::parallel_for(
+      high * rl::itemsize(layout->dtype), 1 << 20,
+      [](void* c, int64_t b, int64_t e) { std::memset(static_cast<char*>(c) + b, 0, e - b); }, at);
   return t;
 }
 
