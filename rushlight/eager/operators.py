@@ -74,7 +74,7 @@ ALIASES = {
 
 
 def has_twin(op):
-    """Whether there is an in-place form: a method of Tensor, or for this room and nn."""
+    """Whether there is an in-place form: a method of Tensor, or for this room and nn alone."""
     alone = op.kind == "scalar" and op.tensor_slots and op.outputs == 1
     return bool(alone or has_method(op) or op.name in WRITTEN)
 
