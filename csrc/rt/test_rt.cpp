@@ -294,4 +294,5 @@ int main(int argc, char** argv) {
   test_threads();
   test_gemm();
   test_convolution();
+  test_pooling();
 }

@@ -70,3 +70,4 @@ inline int64_t place(const Layout* x, const Ints& at) {  // right-aligned, broad
 void test_loops();
 void test_gemm();
 void test_convolution();
+void test_pooling();

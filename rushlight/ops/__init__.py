@@ -14,6 +14,7 @@ from . import (
            optimizers,
            ordering,
            pointwise,
+           pooling,
            recurrent,
            reductions,
            rounding,
@@ -24,6 +25,6 @@ from . import (
 from .declare import Op
 from .values import TABLE
 
-__all__ = ["TABLE", "Op", "activations", "assembly", "clamping", "convolution", "creation", "elementary", "indexing",
-           "logic", "losses", "matrix", "normalization", "optimizers", "ordering", "pointwise", "recurrent",
-           "reductions", "rounding", "scans", "scattering", "views"]
+__all__ = ["TABLE", "Op", "activations", "assembly", "clamping", "convolution", "creation", "elementary",
+           "indexing", "logic", "losses", "matrix", "normalization", "optimizers", "ordering", "pointwise",
+           "pooling", "recurrent", "reductions", "rounding", "scans", "scattering", "views"]

@@ -1,0 +1,21 @@
+// Loops over rows of floats that routines are made of, compiled once per instruction set; the best that the processor has is
+// taken. Their numbers are the same on all: nothing is contracted, each element has its own sum.
+#pragma once
+#include <cstdint>
+
+namespace rl {
+
+template <class T>
+struct RowLoops {
+  // Where row[i] is larger than to[i], or NaN, it is taken, and at[i] becomes first + i * step.
+  void (*larger)(T* to, int32_t* at, const T* row, int64_t n, int32_t first, int32_t step);
+  void (*add)(T* to, const T* row, int64_t n);
+  void (*add_scaled)(T* to, const T* row, T scale, int64_t n);
+  void (*scale)(T* to, const T* row, T scale, int64_t n);
+  void (*divide)(T* to, T by, int64_t n);
+};
+
+template <class T>
+const RowLoops<T>& row_loops();  // float, double
+
+}  // namespace rl
