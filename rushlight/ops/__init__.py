@@ -2,6 +2,7 @@
 from . import (
            activations,
            assembly,
+           batch_norm,
            clamping,
            convolution,
            creation,
@@ -25,6 +26,6 @@ from . import (
 from .declare import Op
 from .values import TABLE
 
-__all__ = ["TABLE", "Op", "activations", "assembly", "clamping", "convolution", "creation", "elementary",
-           "indexing", "logic", "losses", "matrix", "normalization", "optimizers", "ordering", "pointwise",
-           "pooling", "recurrent", "reductions", "rounding", "scans", "scattering", "views"]
+__all__ = ["TABLE", "Op", "activations", "assembly", "batch_norm", "clamping", "convolution", "creation",
+           "elementary", "indexing", "logic", "losses", "matrix", "normalization", "optimizers", "ordering",
+           "pointwise", "pooling", "recurrent", "reductions", "rounding", "scans", "scattering", "views"]

@@ -24,7 +24,21 @@ from .materialize import (
 # Their statistics (mean, deviation, log-sum-exp) depend on the input; the rules know it, a free
 # perturbation does not.
 # The second-order test of the operators that they belong to covers them.
-DEPENDENT = {"layer_norm_backward", "layer_norm_backward_weight", "cross_entropy_backward"}
+DEPENDENT = {
+    "layer_norm_backward",
+    "layer_norm_backward_weight",
+    "cross_entropy_backward",
+    "batch_norm_backward",
+    "group_norm_backward",
+    "group_norm_backward_weight",
+}
+STATISTICS = {
+    "native_layer_norm",
+    "cross_entropy_rows",
+    "batch_norm_rows",
+    "group_norm_rows",
+    "native_group_norm",
+}
 DIFFERENTIABLE = [
     c
     for c in CASES
@@ -44,7 +58,7 @@ def weighted(op, values, seed=3):
     symmetry.
     """
     outs = [o for o in many(call(op, values)) if o.dtype == rl.float64]
-    if op.name in ("native_layer_norm", "cross_entropy_rows"):
+    if op.name in STATISTICS:
         outs = outs[:1]  # statistics carry no gradient
     total = None
     for i, o in enumerate(outs):
