@@ -8,7 +8,7 @@ from .layouts import ShapeError, is_channels_last, same_rows
 from .pointwise import clone, rsqrt, sqrt
 from .reductions import mean, sum
 from .samples import call, t
-from .views import permute, reshape
+from .views import permute, product, reshape
 
 SINGLES = ("float32", "float64")                # half types go through float32
 
@@ -301,8 +301,8 @@ def _(gs, dy, x, rstd):
              samples=(call(t(2, 6, 5), t(6), t(6), 2, 6, 5, 3, 1e-5), call(t(2, 4, 2, 3), None, None, 2, 4, 6, 1, 1e-5)))
 def native_group_norm(x, weight, bias, n, c, pixels, groups, eps):
     """(x normalised over each group of channels, and the groups' mean and reciprocal deviation [N, group])."""
-    wide = lambda v: None if v is None else reshape(v, (groups, c // groups, 1))
-    y, mu, rstd = group_norm_rows(reshape(x, (n, groups, c // groups, pixels)), wide(weight), wide(bias), eps)
+    wide = lambda v: None if v is None else reshape(v, (groups, v.shape[0] // groups, 1))
+    y, mu, rstd = group_norm_rows(reshape(x, (x.shape[0], groups, x.shape[1] // groups, product(x.shape[2:]))), wide(weight), wide(bias), eps)
     y = reshape(y, x.shape)
     if is_channels_last(x.layout):
         y = permute(clone(permute(y, (0, 2, 3, 1)), memory_format="contiguous"), (0, 3, 1, 2))
@@ -329,10 +329,7 @@ def group_norm(x, groups, weight, bias, eps, _):
     if (weight is None) != (bias is None):              # the kernels take both or neither
         weight = full_like_channels(x, c, 1) if weight is None else weight
         bias = full_like_channels(x, c, 0) if bias is None else bias
-    pixels = 1
-    for m in x.shape[2:]:
-        pixels = pixels * m
-    return native_group_norm(x, weight, bias, n, c, pixels, groups, eps)[0]
+    return native_group_norm(x, weight, bias, n, c, product(x.shape[2:]), groups, eps)[0]
 
 
 def full_like_channels(x, c, value):
