@@ -7,6 +7,7 @@ Importing this room makes every operator; `rushlight` hands its names on.
 from rushlight import _core
 
 from . import (
+    contractions,
     dispatching,
     factories,
     functions,
@@ -149,6 +150,7 @@ METHOD_FUNCTIONS = (
     "unbind",
     "square",
 )
+globals().update(contractions.FUNCTIONS)
 globals().update(selection.FUNCTIONS)  # named tuples, overloads, what counts first
 module_attributes = _core.module_attributes  # nn: native look-up of parameters and submodules
 get_num_threads, set_num_threads = _core.num_threads, _core.set_num_threads
@@ -201,6 +203,7 @@ PUBLIC = [
     *METHOD_FUNCTIONS,
     *operators.ALIASES,
     *[n for n, o in operators.TABLE.items() if o.function],
+    *contractions.FUNCTIONS,
     *selection.FUNCTIONS,
 ]
 __all__ = ["ALIASES", "DTYPES", "PUBLIC", "factories", "functions", *PUBLIC]

@@ -2,6 +2,7 @@
 from . import (
            activations,
            assembly,
+           attention,
            batch_norm,
            clamping,
            convolution,
@@ -16,6 +17,7 @@ from . import (
            ordering,
            pointwise,
            pooling,
+           products,
            recurrent,
            reductions,
            rounding,
@@ -26,6 +28,7 @@ from . import (
 from .declare import Op
 from .values import TABLE
 
-__all__ = ["TABLE", "Op", "activations", "assembly", "batch_norm", "clamping", "convolution", "creation",
-           "elementary", "indexing", "logic", "losses", "matrix", "normalization", "optimizers", "ordering",
-           "pointwise", "pooling", "recurrent", "reductions", "rounding", "scans", "scattering", "views"]
+__all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "convolution",
+           "creation", "elementary", "indexing", "logic", "losses", "matrix", "normalization", "optimizers",
+           "ordering", "pointwise", "pooling", "products", "recurrent", "reductions", "rounding", "scans",
+           "scattering", "views"]

@@ -1,13 +1,8 @@
-"""Matrix products: library calls, and the compositions that lead to them. Attention is a composition."""
-import math
+"""Matrix products: library calls, and the compositions that lead to them."""
 
-from . import promotion
-from .creation import steps
 from .declare import composition, library
 from .layouts import ShapeError, broadcast_shape
 from .layouts import matmul as product
-from .normalization import safe_softmax_rows, softmax_rows
-from .pointwise import add, ge, where
 from .reductions import sum
 from .samples import call, t
 from .views import expand, reshape, transpose, unsqueeze
@@ -95,26 +90,3 @@ def matmul(x, y):
     flat = lambda v: reshape(v if tuple(v.shape[:-2]) == tuple(batch) else expand(v, (*batch, *v.shape[-2:])),
                              (-1, *v.shape[-2:]))
     return reshape(bmm(flat(x), flat(y)), (*batch, x.shape[-2], y.shape[-1]))
-
-
-@composition("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0,"
-             " bool is_causal=False, *, float? scale=None) -> Tensor", method=False, structural=("dropout_p", "scale"),
-             samples=(call(t(2, 2, 5, 4), t(2, 2, 6, 4), t(2, 2, 6, 3)), call(t(2, 5, 4), t(2, 5, 4), t(2, 5, 4), None, 0.0, True),
-                      call(t(2, 5, 4), t(2, 6, 4), t(2, 6, 3), t(5, 6, dtype="bool")),
-                      call(t(2, 5, 4), t(2, 6, 4), t(2, 6, 3), t(5, 6), scale=0.3)))
-def scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale):
-    if dropout_p:
-        raise NotImplementedError("[scaled_dot_product_attention] dropout inside attention is drawn by "
-                                  "nn.functional.scaled_dot_product_attention")
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = matmul(q * scale, transpose(k, -2, -1))
-    if is_causal:
-        row = unsqueeze(steps((q.shape[-2],), 0, 1, dtype="int64"), 1)
-        scores = where(ge(row, steps((k.shape[-2],), 0, 1, dtype="int64")), scores, float("-inf"))
-    elif mask is not None:
-        scores = where(mask, scores, float("-inf")) if mask.dtype == "bool" else add(scores, mask)
-    weights = softmax_rows(scores, -1, False) if mask is None else safe_softmax_rows(scores, -1)
-    return matmul(weights, v)
-
-
-__all__ = ["promotion"]
