@@ -261,10 +261,10 @@ def spread(x, labels, order, drop=False):
 
 
 @composition("einsum(str equation, Tensor[] tensors) -> Tensor", method=False, function=False,
-             samples=(call("ij,jk->ik", [t(2, 3), t(3, 4)]), call("bij,bjk->bik", [t(2, 3, 4), t(2, 4, 5)]), call("ii->i", [t(3, 3)]),
+             samples=(call("ij,jk->ik", [t(2, 3), t(3, 4)]), call("bij,bjk->bik", [t(2, 3, 4), t(2, 4, 5)]), call("iij->j", [t(3, 3, 2)]),
                       call("ij->ji", [t(2, 3)]), call("i,j->ij", [t(2), t(3)]), call("...ij,...jk", [t(2, 1, 3, 4), t(5, 4, 2)]),
                       call("ij,jk,kl->il", [t(2, 3), t(3, 4), t(4, 5)]), call("bhid,bhjd->bhij", [t(2, 2, 3, 4), t(2, 2, 5, 4)]),
-                      call("ij", [t(2, 3)]), call("ijk->", [t(2, 3, 4)]), call("ij,ij->i", [t(2, 3), t(2, 3)]), call("ij,kj->ki", [t(2, 1), t(4, 3)])))
+                      call("ij", [t(2, 3)]), call("ijk->", [t(2, 3, 4)]), call("ij,ij->i", [t(2, 3), t(2, 3)]), call("ij,kj->ik", [t(2, 1), t(4, 3)])))
 def einsum(equation, tensors):
     """Einstein's notation: products of the operands' elements, summed over the subscripts that the output lacks."""
     if not tensors:
