@@ -123,10 +123,13 @@ class Form:
     """What the two forms share: which arguments go to the graph, and its run-time numbers."""
 
     def __init__(self, c: Compiled, made: Functionalised) -> None:
+        self.gm = c.gm
         self.made, self.captured, self.draws = made, made.captured, made.draws
         self.takes = tuple(c.tensors) if len(c.tensors) != len(c.examples) else None
         self.varying = tuple(c.varying)
-        self.plain = not (self.takes or self.captured or self.varying or made.graph.numbers)
+        self.plain = not (
+            self.takes or self.captured or self.varying or made.graph.numbers or made.written
+        )
         self.places = symbols_of(made.graph)
 
     def tensors(self, inputs: tuple) -> tuple:
@@ -135,6 +138,25 @@ class Form:
         else:
             given = inputs
         return (*given, *self.captured) if self.captured else given
+
+    def overlapping(self, tensors: tuple) -> bool:
+        """Whether an input that the graph writes to shares memory with another one: no graph
+        follows that."""
+        if not self.made.written:
+            return False
+        memory = [x.untyped_storage_ptr() for x in tensors]
+        if len(set(memory)) == len(memory):
+            return False
+        shared = [i for i in self.made.written if memory.count(memory[i]) > 1]
+        if shared:
+            names = ", ".join(self.made.graph.inputs[i].name for i in shared)
+            refuse(
+                "fallback.aliasing",
+                self.made.graph.name,
+                f"{names} is written to and shares memory with another input",
+                "This call runs in eager mode. Pass clones, or one tensor with its views.",
+            )
+        return bool(shared)
 
     def numbers(self, inputs: tuple, tensors: tuple) -> tuple:
         """The values of the graph's `numbers`: sizes that were arguments, then the random
@@ -167,6 +189,8 @@ class Inference(Form):
         if self.plain:
             return self.program(*inputs)
         tensors = self.tensors(inputs)
+        if self.overlapping(tensors):
+            return self.gm(*inputs)
         return self.program(*tensors, *self.numbers(inputs, tensors))
 
 
@@ -177,7 +201,7 @@ class Training(Form):
         self, c: Compiled, made: Functionalised, wanted: tuple[int, ...], active: tuple[int, ...]
     ) -> None:
         super().__init__(c, made)
-        forward = graph = decompose(made.graph)
+        forward = graph = made.graph
         if active:
             pair = differentiate(graph, wanted, active)
             got = [i for i, g in zip(wanted, pair.backward.result) if g is not None]
@@ -208,6 +232,8 @@ class Training(Form):
 
     def __call__(self, *inputs: Any) -> Any:
         tensors = self.tensors(inputs)
+        if self.overlapping(tensors):
+            return self.gm(*inputs)
         own = self.recorded(tensors, self.numbers(inputs, tensors))
         return self.placed(self.made.outputs, own, tensors)
 

@@ -63,6 +63,9 @@ IDS: dict[str, Id] = {i.id: i for i in (
         "No loops can be generated for this operator, so the graph calls its eager kernel."),
     Id("fallback.graph", "fallback",
         "A captured graph cannot be compiled, so its calls run one by one in eager mode."),
+    Id("fallback.aliasing", "fallback",
+        "An input that a compiled graph writes to shares memory with another one, so the call runs "
+        "in eager mode."),
     Id("fallback.library", "fallback",
         "A library does this operator better than generated loops would."),
     Id("cache.miss", "artifact_cache", "No compiled artifact on disk has this key."),

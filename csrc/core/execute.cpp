@@ -46,9 +46,29 @@ Ref result_of(Own<Tensor>* outs, int n) {
   return tuple;
 }
 
+// `given`: outputs that exist already, null where one is allocated.
 Ref run_leaf(const char* op, const rl::Recipe& recipe, const rl::LoopPlan* loop,
-    Layout* const* layouts, Tensor* const* tensors, const Number* numbers) {
+    Layout* const* layouts, Tensor* const* tensors, const Number* numbers,
+    Tensor* const* given = nullptr) {
   int nouts = recipe.noutputs;
+  if (given) {
+    Own<Tensor> outs[rl::kMaxOutputs];
+    Tensor* raw[rl::kMaxOutputs];
+    for (int i = 0; i < nouts; i++) {
+      if (given[i]) {
+        Py_INCREF(reinterpret_cast<PyObject*>(given[i]));
+        outs[i] = Own<Tensor>(given[i]);
+      } else {
+        rl::incref(layouts[i]);
+        outs[i] = tensor_empty(layouts[i]);
+      }
+      raw[i] = outs[i].get();
+    }
+    run_loop(op, loop, tensors, recipe.ninputs, raw, nouts, numbers);
+    for (int i = 0; i < nouts; i++)
+      if (given[i]) bump_version(given[i]);
+    return nouts == 1 ? Ref(outs[0].release_object()) : result_of(outs, nouts);
+  }
   if (nouts == 1) {
     rl::incref(layouts[0]);
     Own<Tensor> out = tensor_empty(layouts[0]);
@@ -230,7 +250,8 @@ void plan_write(Plan* p, Call& call, Tensor* const* outs, int nouts) {
 }
 
 // A recipe called by itself: its tensors, then its numbers, then the sizes where its rule wants
-// them.
+// them; or, in place of sizes, for each output a tensor to write to or None. A given output may be
+// an operand's own memory where the kernel reads each element before it writes it: the caller says.
 PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names) {
   return guarded([&]() -> PyObject* {
     RecipeObject* r = reinterpret_cast<RecipeObject*>(self);
@@ -238,7 +259,8 @@ PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf
     const char* name = recipe.kernel->key;
     int n = static_cast<int>(PyVectorcall_NARGS(nargsf)), ntensors = recipe.ninputs;
     bool sized = recipe.rule == rl::Rule::Sized || recipe.rule == rl::Rule::IntoTable;
-    if (names || n != ntensors + r->nnumbers + sized)
+    bool writes = !sized && n == ntensors + r->nnumbers + recipe.noutputs;
+    if (names || (n != ntensors + r->nnumbers + sized && !writes))
       raise(PyExc_TypeError, "[%s] takes %d tensors, %d numbers%s", name, ntensors, r->nnumbers,
           sized ? " and sizes" : "");
     Tensor* tensors[8];
@@ -261,24 +283,38 @@ PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf
       return run_leaf(name, recipe, own.loop, own.outs, tensors, numbers).release();
     }
     constexpr int kMemo = 8;
+    Tensor* outputs[rl::kMaxOutputs] = {};
+    Layout* given[rl::kMaxOutputs] = {};
+    for (int i = 0; writes && i < recipe.noutputs; i++) {
+      PyObject* o = args[ntensors + r->nnumbers + i];
+      if (o == Py_None) continue;
+      if (!is_tensor(o))
+        raise(PyExc_TypeError, "[%s] output %d must be a Tensor or None, not %s", name, i,
+            Py_TYPE(o)->tp_name);
+      outputs[i] = tensor_of(o);
+      given[i] = outputs[i]->layout;
+    }
+    Tensor* const* into = writes ? outputs : nullptr;
     Ref alive = Ref::borrow(self);
     for (int m = 0; m < r->memo_count; m++) {
       RecipeObject::Memo& memo = r->memo[m];
-      if (!std::memcmp(memo.in, inputs, sizeof(Layout*) * ntensors)) {
+      if (!std::memcmp(memo.in, inputs, sizeof(Layout*) * ntensors) &&
+          !std::memcmp(memo.given, given, sizeof(Layout*) * recipe.noutputs)) {
         if (!memo.loop->release)
-          return run_leaf(name, recipe, memo.loop, memo.outs, tensors, numbers).release();
+          return run_leaf(name, recipe, memo.loop, memo.outs, tensors, numbers, into).release();
         // Another thread may replace the entry meanwhile: run on a copy.
         OwnLoop own;
         size_t bytes = sizeof(rl::LoopPlan) + sizeof(int64_t) * memo.loop->count;
         own.loop = static_cast<rl::LoopPlan*>(std::malloc(bytes));
         std::memcpy(static_cast<void*>(own.loop), memo.loop, bytes);
         for (int i = 0; i < recipe.noutputs; i++) rl::incref(own.outs[i] = memo.outs[i]);
-        return run_leaf(name, recipe, own.loop, own.outs, tensors, numbers).release();
+        return run_leaf(name, recipe, own.loop, own.outs, tensors, numbers, into).release();
       }
     }
     OwnLoop own;
-    own.loop = rl::loop_plan(name, recipe, inputs, nullptr, nullptr, 0, own.outs);
-    Ref result = run_leaf(name, recipe, own.loop, own.outs, tensors, numbers);
+    own.loop =
+        rl::loop_plan(name, recipe, inputs, writes ? given : nullptr, nullptr, 0, own.outs);
+    Ref result = run_leaf(name, recipe, own.loop, own.outs, tensors, numbers, into);
     if (!r->memo) r->memo = new RecipeObject::Memo[kMemo]{};
     int at = r->memo_next++ % kMemo;
     if (r->memo_count < kMemo) r->memo_count++;
@@ -287,6 +323,11 @@ PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf
       rl::incref(inputs[i]);
       if (memo.in[i]) rl::decref(memo.in[i]);
       memo.in[i] = inputs[i];
+    }
+    for (int i = 0; i < recipe.noutputs; i++) {
+      if (given[i]) rl::incref(given[i]);
+      if (memo.given[i]) rl::decref(memo.given[i]);
+      memo.given[i] = given[i];
     }
     std::swap(memo.loop, own.loop);
     std::swap(memo.outs, own.outs);

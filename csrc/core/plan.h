@@ -25,7 +25,11 @@ struct RecipeObject {
   PyObject *key, *origin, *owner;
   NumberSlot* numbers;
   int nnumbers, sizes;
-  struct Memo { Layout* in[rl::kMaxInputs]; Layout* outs[rl::kMaxOutputs]; rl::LoopPlan* loop; };
+  struct Memo {
+    Layout *in[rl::kMaxInputs], *given[rl::kMaxOutputs];  // given: null where allocated
+    Layout* outs[rl::kMaxOutputs];
+    rl::LoopPlan* loop;
+  };
   Memo* memo;  // loops of a fused kernel by operand layouts, the latest few
   int memo_count, memo_next;
 };

@@ -140,7 +140,10 @@ void recipe_dealloc(PyObject* o) {
   PyTypeObject* type = Py_TYPE(o);
   for (int i = 0; i < r->memo_count; i++) {
     for (int k = 0; k < r->recipe.ninputs; k++) rl::decref(r->memo[i].in[k]);
-    for (int k = 0; k < r->recipe.noutputs; k++) rl::decref(r->memo[i].outs[k]);
+    for (int k = 0; k < r->recipe.noutputs; k++) {
+      rl::decref(r->memo[i].outs[k]);
+      if (r->memo[i].given[k]) rl::decref(r->memo[i].given[k]);
+    }
     std::free(r->memo[i].loop);
   }
   delete[] r->memo;

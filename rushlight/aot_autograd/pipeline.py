@@ -1,11 +1,11 @@
 """Graph -> forward and backward graphs, by the derivative rules that the eager tape uses.
 
     trace_joint     one graph: the function, then the wanted cotangents, from those of its outputs
-    split_joint     what does not depend on a cotangent runs forward; backward saves what it reads
+    split_joint     what does not depend on a cotangent runs forward; backward reads what forward
+                    saves, and repeats cheap calls where that saves bytes (partition.py)
 
 Forward returns (*outputs, *saved); backward takes (*saved, *cotangents) and returns one
-cotangent a wanted input, or None where nothing reaches it. Every value that backward needs is
-saved: no partitioner recomputes any yet.
+cotangent a wanted input, or None where nothing reaches it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rushlight import dtypes
+from rushlight import dtypes, trace
 from rushlight.errors import UserError
 from rushlight.fx.graph import CALL, OUTPUT, PLACEHOLDER, Graph, Node, Var, map_variables
 from rushlight.fx.interpreter import run
@@ -24,6 +24,8 @@ from rushlight.fx.tracing import Names, Proxy, Tracer, flat, from_recording
 from rushlight.ops.declare import Arguments, Op, derived, many, none
 from rushlight.ops.derivatives import TAPES, pull_back
 from rushlight.ops.layouts import dense
+
+from .partition import choose_saved, repeated_calls, size_of
 
 
 class Pair(NamedTuple):
@@ -143,15 +145,17 @@ def split_joint(joint: Graph, graph: Graph, positions: tuple[int, ...]) -> Pair:
     outputs, grads = joint.result
     count = len(graph.inputs)
     late = set(joint.inputs[count:])
+    own = {n.outs[0] for n in ancestors(joint, outputs)}  # what only gradients need comes late
     for node in joint.calls:
-        if any(v in late for v in node.reads):
+        if node.outs[0] not in own or any(v in late for v in node.reads):
             late.update(node.outs)
     before = [n for n in joint.calls if n.outs[0] not in late]
     after = [n for n in joint.calls if n.outs[0] in late]
     read = [v for n in after for v in n.reads if v not in late]
-    saved = tuple(
-        dict.fromkeys([*read, *(g for g in grads if isinstance(g, Var) and g not in late)])
-    )
+    read += [g for g in grads if isinstance(g, Var) and g not in late]
+    saved = tuple(choose_saved(joint, read, list(outputs)))
+    again = repeated_calls(joint, read, saved)
+    trace.emit("aot_autograd", "partition", lambda: partition_text(saved, again, read))
     around = [n for n in joint.nodes if n.kind not in (CALL, OUTPUT)]
     inputs = [n for n in around if n.outs[0] not in joint.inputs[count:]]
     forward = joint.with_nodes(
@@ -162,7 +166,8 @@ def split_joint(joint: Graph, graph: Graph, positions: tuple[int, ...]) -> Pair:
     names = dict(zip((*saved, *joint.inputs[count:]), given))
     rename = lambda v: names.get(v, v)
     back = [
-        Node(n.kind, n.target, map_variables(n.arguments, rename), n.outs, n.origins) for n in after
+        Node(n.kind, n.target, map_variables(n.arguments, rename), n.outs, n.origins)
+        for n in (*again, *after)
     ]
     backward = joint.with_nodes(
         [
@@ -174,6 +179,23 @@ def split_joint(joint: Graph, graph: Graph, positions: tuple[int, ...]) -> Pair:
         constants={},
     )
     return Pair(remove_dead_code(forward), remove_dead_code(backward), len(outputs), positions)
+
+
+def ancestors(graph: Graph, values: Sequence[Var]) -> list[Node]:
+    """The calls that the values depend on."""
+    needed, found = set(values), []
+    for node in reversed(graph.calls):
+        if any(o in needed for o in node.outs):
+            found.append(node)
+            needed.update(node.reads)
+    return found
+
+
+def partition_text(saved: Sequence[Var], again: list[Node], read: list[Var]) -> str:
+    rows = [f"saved     {v.name}: {v.layout}, {size_of(v):,} bytes" for v in saved]
+    rows += [f"repeated  {n.outs[0].name} = {n.op.name}" for n in again]
+    rows.append(f"{sum(map(size_of, saved)):,} bytes saved, {sum(map(size_of, set(read))):,} read")
+    return "\n".join(rows)
 
 
 def plain(v: Var) -> Var:

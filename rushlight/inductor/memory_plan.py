@@ -39,14 +39,22 @@ def size_of(x: Var) -> int:
     return total
 
 
-def plan_memory(steps: list[tuple[list[Var], list[Var]]], kept: set[Var]) -> MemoryPlan:
-    """`steps`: (bases read, bases made) in order; `kept`: bases that outlive the graph."""
+def plan_memory(
+    steps: list[tuple[list[Var], list[Var]]], kept: set[Var], shared: dict[Var, Var]
+) -> MemoryPlan:
+    """`steps`: (bases read, bases made) in order; `kept`: bases that outlive the graph; `shared`:
+    results written over another base."""
     last = {x: i for i, (reads, made) in enumerate(steps) for x in (*reads, *made)}
     blocks: list[Block] = []
     free: list[Block] = []
     held: dict[Var, Block] = {}
     for i, (reads, made) in enumerate(steps):
         for x in made:
+            if x in shared:
+                if shared[x] in held:  # else it is an input's memory
+                    held[x] = held.pop(shared[x])
+                    held[x].users.append(x.name)
+                continue
             need = size_of(x)
             fitting = [b for b in free if b.bytes >= need]
             block = min(fitting, key=lambda b: b.bytes) if fitting and x not in kept else None

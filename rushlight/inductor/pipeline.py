@@ -2,7 +2,8 @@
 
     schedule_nodes     which nodes become one kernel, and why others do not          fusion
     lower_groups       definitions called with loop values                           loop IR
-    plan_memory        which results share a block                                   memory plan
+    place_results      which results are written into memory that is there           memory plan
+    plan_memory        which results share a block
     generate_code      every kernel of the graph in one C++ file                     C++
     build_code         compiler, or the artifact cache                               shared object
     write_wrapper      kernels, library calls and views in order                     native program
@@ -18,12 +19,12 @@ from typing import Any
 
 from rushlight import sym, trace
 from rushlight.errors import CompilerBug, UserError
-from rushlight.fx.graph import Graph
+from rushlight.fx.graph import Graph, Var
 from rushlight.loops.expr import show
 from rushlight.reasons import Reason, refuse
 from rushlight.runtime import cache, native
 
-from . import codegen, memory_plan, scheduler, wrapper
+from . import codegen, memory_plan, placement, scheduler, wrapper
 from .lowering import Lowered, known_form, lower_group
 from .scheduler import CallStep, Group
 
@@ -35,6 +36,7 @@ class Compilation:
         self.graph, self.single_kernels, self.ends = graph, single_kernels, ends
         self.plan: scheduler.Schedule
         self.lowered: dict[int, Lowered] = {}  # by index of the group
+        self.targets: dict[Var, Var] = {}
         self.memory: memory_plan.MemoryPlan
         self.source = ""
         self.symbols: dict[int, str] = {}  # the exported function of each
@@ -81,13 +83,21 @@ def lower_groups(c: Compilation) -> None:
             trace.emit("loop_ir", lowered.kernel.name, show(lowered.kernel), origin=lowered.origin)
 
 
+def place_results(c: Compilation) -> None:
+    ends = c.ends or wrapper.Ends(len(c.graph.outputs))
+    written = ends.written if ends.outputs is not None else ()
+    c.targets = placement.place_results(c.plan, c.lowered, ends.own, written)
+
+
 def plan_memory(c: Compilation) -> None:
     steps = []
     for step in c.plan.steps:
         low = c.lowered.get(step.index)
         made = list(low.results) if low else [o for n in step.nodes for o in n.outs]
         steps.append(([c.plan.base(v) for n in step.nodes for v in n.reads], made))
-    c.memory = memory_plan.plan_memory(steps, {c.plan.base(v) for v in c.graph.outputs})
+    shared = {v: c.plan.base(x) for v, x in c.targets.items()}
+    kept = {c.plan.base(v) for v in c.graph.outputs}
+    c.memory = memory_plan.plan_memory(steps, kept, shared)
     trace.emit(
         "memory_plan", c.graph.name, lambda: str(c.memory), total=c.memory.total, peak=c.memory.peak
     )
@@ -135,11 +145,19 @@ def build_code(c: Compilation) -> None:
 
 
 def write_wrapper(c: Compilation) -> None:
-    c.program, c.text = wrapper.write(c.plan, c.kernels, c.ends)
+    c.program, c.text = wrapper.write(c.plan, c.kernels, c.targets, c.ends)
     trace.emit("wrapper", c.graph.name, c.text, kernels=len(c.kernels))
 
 
-PASSES = (schedule_nodes, lower_groups, plan_memory, generate_code, build_code, write_wrapper)
+PASSES = (
+    schedule_nodes,
+    lower_groups,
+    place_results,
+    plan_memory,
+    generate_code,
+    build_code,
+    write_wrapper,
+)
 
 
 def compile_graph(

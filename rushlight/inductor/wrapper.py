@@ -17,14 +17,15 @@ from rushlight.ops.values import TABLE
 from rushlight.runtime import native
 
 from .lowering import Lowered, shape_for_call
+from .placement import SCATTERS
 from .scheduler import Group, Schedule
 
 
 class Wrapper:
     """The program of one graph, being written. `lines` is the same as Python text."""
 
-    def __init__(self, plan: Schedule) -> None:
-        self.plan, self.graph = plan, plan.graph
+    def __init__(self, plan: Schedule, targets: dict[Var, Var]) -> None:
+        self.plan, self.graph, self.targets = plan, plan.graph, targets
         self.instructions: list[tuple] = []
         self.lines: list[str] = []
         self.known: dict[Any, native.Entry] = {}  # variables, and texts of sizes
@@ -62,12 +63,22 @@ class Wrapper:
         if op.native is None:
             raise CompilerBug("wrapper", f"{op.name} has no native operator", str(self.graph))
         entries = [self.argument(v, p.kind) for v, p in zip(node.arguments, op.parameters)]
-        self.known.update(
-            zip(
-                node.outs,
-                self.emit(op.native, entries, [identifier(o) for o in node.outs], op.name),
-            )
-        )
+        callee, name = op.native, op.name
+        if node.outs[0] in self.targets and op.name in SCATTERS:
+            self.known[node.outs[0]] = self.scatter(node, entries)
+            return
+        if node.outs[0] in self.targets:
+            callee, name = op.native.inplace, op.name + "_"
+        outs = self.emit(callee, entries, [identifier(o) for o in node.outs], name)
+        self.known.update(zip(node.outs, outs))
+
+    def scatter(self, node: Node, entries: list) -> native.Entry:
+        """slice_scatter and its like where the old value is read no more: written in place."""
+        view, copy = TABLE[SCATTERS[node.op.name]], TABLE["copy"].native.inplace
+        out = identifier(node.outs[0])
+        (place,) = self.emit(view.native, [entries[0], *entries[2:]], [f"{out}_place"], view.name)
+        self.emit(copy, [place, entries[1], ("c", False)], [f"{out}_written"], "copy_")
+        return entries[0]
 
     def call_kernel(self, group: Group, lowered: Lowered, kernel: Any) -> None:
         entries = []
@@ -83,6 +94,9 @@ class Wrapper:
                 )
             entries.append(entry)
         entries += [self.size(n) for n in lowered.sizes]
+        into = [self.targets.get(o) for o in lowered.results]
+        if any(v is not None for v in into):
+            entries += [("c", None) if v is None else self.value(v) for v in into]
         outs = self.emit(
             kernel, entries, [identifier(o) for o in lowered.results], lowered.kernel.name
         )
@@ -201,11 +215,18 @@ class Wrapper:
 
     def write_and_view(self, results: tuple, ends: Ends) -> Any:
         """New values go to the inputs' memory, then the results are looked at through views."""
-        for i, value in zip(ends.written, results[ends.own :]):
+        for k, (i, value) in enumerate(zip(ends.written, results[ends.own :]), ends.own):
+            if self.stands_in(self.graph.outputs[k]) == self.graph.inputs[i]:
+                continue  # it was made there
             self.emit(native.copy_into, [("r", i), value], [f"written_{i}"], "copy_")
         if ends.outputs[0] == "tuple":
             return tuple(self.placed(o, results) for o in ends.outputs[1])
         return self.placed(ends.outputs, results)
+
+    def stands_in(self, v: Var) -> Var:
+        while v in self.targets:
+            v = self.targets[v]
+        return v
 
     def placed(self, o: Any, results: tuple) -> Any:
         match o:
@@ -249,11 +270,14 @@ class Ends(NamedTuple):
 
 
 def write(
-    plan: Schedule, kernels: dict[int, tuple[Lowered, Any]], ends: Ends | None = None
+    plan: Schedule,
+    kernels: dict[int, tuple[Lowered, Any]],
+    targets: dict[Var, Var],
+    ends: Ends | None = None,
 ) -> tuple[Any, str]:
     """(native program, its text). `kernels`: for the index of each group that became one, what
-    to call."""
-    w = Wrapper(plan)
+    to call; `targets`: results that are written into another variable's memory."""
+    w = Wrapper(plan, targets)
     for step in plan.steps:
         if step.index in kernels and isinstance(step, Group):
             w.call_kernel(step, *kernels[step.index])

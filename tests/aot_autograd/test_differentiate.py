@@ -12,6 +12,7 @@ from rushlight.fx.passes import changed
 from rushlight.inductor.pipeline import compile_graph
 from rushlight.nn import functional as F
 from rushlight.ops import TABLE
+from rushlight.pipeline import compile_fx
 
 from ..graphs import same
 from ..ops.materialize import many
@@ -117,3 +118,41 @@ def test_an_input_that_nothing_reaches_has_no_cotangent():
 def test_nothing_to_differentiate():
     with pytest.raises(UserError, match="nothing to differentiate"):
         differentiate(fx.trace(lambda t: t + 1, labels(3, 4)))
+
+
+# ---- what is saved and what is computed again
+
+
+def saved_by(function, *inputs):
+    pair = differentiate(fx.trace(function, *inputs))
+    count = len(pair.active)
+    return [v.name for v in pair.backward.inputs][:-count], pair
+
+
+def test_cheap_calls_are_repeated_where_that_saves_bytes():
+    def f(x, w):
+        h = x * w  # backward reads x and w, and h + 1 for the square
+        return ((h + 1) * (h + 1)).sum()
+
+    saved, pair = saved_by(f, rl.randn(30, 40), rl.randn(30, 40))
+    assert saved == ["x", "w"]
+    assert [n.op.name for n in pair.backward.calls][:2] == ["mul", "add"]
+
+
+def test_costly_calls_and_products_are_saved():
+    saved, _ = saved_by(lambda x, w: rl.tanh(x @ w).sum(), rl.randn(30, 40), rl.randn(40, 30))
+    assert saved == ["x", "w", "tanh"]
+
+
+def test_an_input_that_no_derivative_reads_is_not_saved():
+    def f(x):
+        return rl.relu(x * 2)
+
+    a = rl.randn(4, 5).requires_grad_()
+    b = a * 1
+    out = compile_fx(f, [b])(b)
+    with rl.no_grad():
+        b.add_(1)  # eager mode allows it
+    out.sum().backward()
+    want = (a.detach() > 0).to(rl.float32) * 2
+    same(a.grad, want)

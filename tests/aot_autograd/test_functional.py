@@ -331,3 +331,53 @@ def test_symbolic_sizes_draw_and_write():
             rl.manual_seed(n)
             same([*got, mine], [*fn(theirs, b), theirs])
     assert len(compiled.forms) == 1
+
+
+def test_inputs_that_share_memory_are_followed():
+    def fn(a, b):
+        a[1:].add_(b)
+        return a * b.sum()
+
+    base, other = x(4, 5), x(4, 5)
+    compiled = compile_fx(fn, [x(4, 5), x(3, 5)])
+    with collect() as records:
+        got = compiled(base, base[:3])
+    same([got, base], [fn(other, other[:3]), other])
+    assert any(r.name == "fallback.aliasing" for r in records)
+
+
+# ---- where results are written
+
+
+def text(fn, *inputs):
+    compiled = compile_fx(fn, inputs)
+    compiled(*(x.clone() for x in inputs))
+    return compiled.forms[0].compiled.text
+
+
+def test_a_new_value_is_written_by_its_kernel():
+    made = text(lambda p, g, m: (m.mul_(0.9).add_(g), p.sub_(m * 0.1))[:0], *[x(4, 5)] * 3)
+    assert "copy_" not in made and made.count("fused") == 1
+
+
+def test_a_new_value_is_copied_where_the_old_one_is_read_later():
+    both(lambda a, b: (a.add_(b), rl.exp(a.t() @ a))[1], x(4, 5), x(5))
+
+    def late(a, b):
+        old = a @ a.t()
+        a.add_(b)
+        return old, a * 2
+
+    both(late, x(4, 5), x(5))
+
+    def shifted(a, b):
+        a[1:] = a[:-1] * 2
+        a[:-1] = a[1:]
+        return a + b
+
+    both(shifted, x(4, 5), x(5))
+
+
+def test_operands_that_die_are_written_over():
+    made = text(lambda a, b: rl.tanh(rl.relu(a @ b) + 1) @ b, x(4, 4), x(4, 4))
+    assert "(mm, mm)" in made

@@ -1,0 +1,142 @@
+"""Which results are written into memory that is there already. Takes scheduled and lowered steps;
+gives, for a result, the variable whose memory it takes.
+
+A result may take the memory of
+
+    an input that the graph writes to: its new value needs no copy at the end
+    an operand of its own kernel that nobody reads afterwards
+
+where the kernel reads each element before it writes it: pointwise kernels that read that memory
+at the element's own place, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from rushlight.fx.graph import Var, same_layout
+
+from .lowering import Lowered
+from .scheduler import Group, Schedule, Step
+
+SCATTERS = {"slice_scatter": "slice", "select_scatter": "select"}  # written through this view
+FRESH = ("scalar", "rows", "library", "assemble")  # kinds whose results have memory of their own
+
+
+def place_results(
+    plan: Schedule, lowered: dict[int, Lowered], own: int, written: tuple[int, ...]
+) -> dict[Var, Var]:
+    """`own`, `written`: of the graph's results, those from `own` on are the new values of the inputs
+    `written`; what comes after them is kept."""
+    p = Placer(plan, lowered)
+    for k, i in enumerate(written, own):
+        p.write(k, plan.graph.inputs[i])
+    for step in plan.steps:
+        p.reuse(step)
+    return p.targets
+
+
+class Placer:
+    def __init__(self, plan: Schedule, lowered: dict[int, Lowered]) -> None:
+        self.plan, self.lowered = plan, lowered
+        self.results = plan.graph.outputs
+        self.bases = [plan.base(v) for v in self.results]
+        self.targets: dict[Var, Var] = {}
+        self.last: dict[Var, int] = {}
+        for step in plan.steps:
+            for node in step.nodes:
+                for v in node.reads:
+                    if plan.step_of(v) != step.index:
+                        self.last[plan.base(v)] = step.index
+        self.kept = set(self.bases)
+
+    def write(self, k: int, target: Var) -> None:
+        """Result k straight into the memory of an input."""
+        value = self.results[k]
+        if self.bases.count(value) == 1 and target not in self.kept:
+            self.targets |= self.into(value, target) or {}
+
+    def into(self, value: Var, target: Var) -> dict[Var, Var] | None:
+        """What to place where, so that `value` comes to stand in the target's memory; None where it
+        cannot."""
+        if value not in self.plan.made or not same_layout(value.layout, target.layout):
+            return None
+        step = self.plan.steps[self.plan.made[value]]
+        if scatters(step):
+            before = step.nodes[0].arguments[0]
+            if before == target:
+                return {value: target} if self.last[target] == step.index else None
+            if before in self.kept or self.last.get(before) != step.index:
+                return None
+            found = self.into(before, target)
+            return None if found is None else {**found, value: before}
+        if self.last.get(target, -1) > step.index or not self.takes(step, value, target, target):
+            return None
+        return {value: target}
+
+    def reuse(self, step: Step) -> None:
+        """Results over operands that die here."""
+        taken: set[Var] = set()
+        if scatters(step):
+            (value,), before = step.nodes[0].outs, step.nodes[0].arguments[0]
+            if value not in self.targets and self.dies(before, before, step):
+                self.targets[value] = before
+            return
+        for value in self.made(step):
+            if value in self.targets:
+                continue
+            for x in self.operands(step):
+                base = self.plan.base(x)
+                if base in taken or not self.dies(x, base, step):
+                    continue
+                if same_layout(value.layout, x.layout) and self.takes(step, value, x, base):
+                    self.targets[value] = x
+                    taken.add(base)
+                    break
+
+    def dies(self, x: Var, base: Var, step: Step) -> bool:
+        """Whether the memory behind x is the graph's own, and nobody reads it after this step."""
+        if base in self.kept or self.last.get(base) != step.index:
+            return False
+        maker = self.plan.graph.makers[base]
+        return maker.kind == "call_function" and maker.op.kind in FRESH
+
+    def made(self, step: Step) -> tuple[Var, ...]:
+        low = self.lowered.get(step.index)
+        return low.results if low else step.nodes[0].outs if isinstance(step, Group) else ()
+
+    def operands(self, step: Step) -> tuple[Var, ...]:
+        low = self.lowered.get(step.index)
+        if low:
+            return tuple(r.var for r in low.reads if not r.per_row and r.shape is None)
+        return step.nodes[0].reads[:1]
+
+    def takes(self, step: Step, value: Var, x: Var, base: Var) -> bool:
+        """Whether the step can write `value` to the memory of x, which it may read."""
+        if not isinstance(step, Group):
+            return False
+        low = self.lowered.get(step.index)
+        if low is None:  # the operator's in-place form
+            node = step.nodes[0]
+            return (
+                node.op.kind == "scalar"
+                and len(node.outs) == 1
+                and getattr(node.op.native, "inplace", None) is not None
+                and node.arguments[0] is not None
+                and isinstance(node.arguments[0], Var)
+                and node.arguments[0] == x
+                and all(self.plan.base(v) != base or v == x for v in node.reads)
+            )
+        if value not in low.results:
+            return False
+        reads = [r for r in low.reads if self.plan.base(r.var) == base]
+        if not reads:
+            return True
+        if low.rule != "broadcast" or low.serial:
+            return False
+        return all(r.var == x and not r.per_row and r.shape is None for r in reads)
+
+
+def scatters(step: Step) -> bool:
+    return not isinstance(step, Group) and step.node.op.name in SCATTERS
+
+
+__all__ = ["SCATTERS", "place_results"]
