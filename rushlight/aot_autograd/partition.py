@@ -15,6 +15,7 @@ fused with, and random numbers are drawn from the same counters.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from rushlight import dtypes, sym
 from rushlight.fx.graph import CALL, Graph, Node, Var
@@ -65,7 +66,7 @@ def choose_saved(graph: Graph, read: list[Var], outputs: list[Var]) -> list[Var]
     return [o for n in graph.nodes for o in n.outs if o in saved]
 
 
-def repeated_calls(graph: Graph, read: list[Var], saved: list[Var]) -> list[Node]:
+def repeated_calls(graph: Graph, read: list[Var], saved: Sequence[Var]) -> list[Node]:
     """The forward calls that backward makes again to have what it reads, in order."""
     have, needed = set(saved), {v for v in read}
     found = []

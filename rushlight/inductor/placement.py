@@ -24,8 +24,8 @@ FRESH = ("scalar", "rows", "library", "assemble")  # kinds whose results have me
 def place_results(
     plan: Schedule, lowered: dict[int, Lowered], own: int, written: tuple[int, ...]
 ) -> dict[Var, Var]:
-    """`own`, `written`: of the graph's results, those from `own` on are the new values of the inputs
-    `written`; what comes after them is kept."""
+    """`own`, `written`: of the graph's results, those from `own` on are the new values of the
+    inputs `written`; what comes after them is kept."""
     p = Placer(plan, lowered)
     for k, i in enumerate(written, own):
         p.write(k, plan.graph.inputs[i])
