@@ -13,10 +13,15 @@ class ShapeEnv:
     def __init__(self):
         self.hints = {}
         self.guards = []  # (text, answer), in the order asked, without repetition
+        self.relations = []  # the same as (relation, left, right, answer)
 
     def size(self, name, hint):
         self.hints[name] = int(hint)
         return Sym(self, {(name,): 1})
+
+    def fix(self, x, value):
+        """From now on x is this very value."""
+        x.ask("==", value, True)
 
     def guard(self, text, answer):
         if (text, answer) not in self.guards:
@@ -114,7 +119,11 @@ class Sym:
         difference = self - other
         if isinstance(difference, int):  # decided by algebra: no guard
             return {"==": difference == 0, "<": difference < 0, "<=": difference <= 0}[relation]
-        return self.env.guard(f"{self} {relation} {other}", answer)
+        asked = (relation, self, other, answer)
+        text = f"{self} {relation} {other}"
+        if (text, answer) not in self.env.guards:
+            self.env.relations.append(asked)
+        return self.env.guard(text, answer)
 
     def __eq__(self, other):
         return isinstance(other, (int, Sym)) and self.ask("==", other, int(self) == int(other))

@@ -1,0 +1,8 @@
+"""Bytecode -> graphs, guards, graph breaks and replacement bytecode: the first half of
+`rushlight.compile`."""
+
+from .backends import BACKENDS, register_backend
+from .breaks import GraphBreakError
+from .entry import OptimizedModule, compile_any, disable, graph_break, is_compiling, reset
+from .graph_module import GraphModule
+from .wrapping import mark_dynamic

@@ -1,0 +1,69 @@
+"""Signals of a capture: why it stops, and from where it starts again.
+
+They are BaseExceptions, so that no `except Exception` of code that runs on the way swallows them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Break(BaseException):
+    """What was attempted cannot be captured: the instruction runs as plain Python."""
+
+    def __init__(self, id: str, what: str, why: str, hint: str = "") -> None:
+        super().__init__(id, what, why, hint)
+        self.id, self.what, self.why, self.hint = id, what, why, hint
+        self.stack: tuple = ()  # the user's frames, outermost first
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
+
+
+class Restart(BaseException):
+    """Capture again, and stop before the given step of the outermost frame."""
+
+    def __init__(self, step: int, reason: Break) -> None:
+        super().__init__(step, reason)
+        self.step, self.reason = step, reason
+
+
+class Skip(BaseException):
+    """The frame is not captured at all."""
+
+    def __init__(self, reason: Break) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Bug(BaseException):
+    """The interpreter itself failed; `cause` says how."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(repr(cause))
+        self.cause = cause
+
+
+class GraphBreakError(RuntimeError):
+    """`fullgraph=True` met a break.
+
+    Fails:  compile(lambda x: x * x.sum().item(), fullgraph=True)(ones(2))
+    Mend:   follow the hint; or leave out fullgraph=True, and that line runs in plain Python.
+    """
+
+    def __init__(self, reason: Any) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def unsupported(what: str, why: str, hint: str = "") -> Break:
+    return Break("capture.unsupported", what, why, hint)
+
+
+def data_dependent(what: str, hint: str = "") -> Break:
+    return Break(
+        "capture.data_dependent",
+        what,
+        "the value is known only when the graph runs",
+        hint or "Use where(), or keep the value in a tensor.",
+    )

@@ -1,0 +1,183 @@
+"""Code objects -> instructions that read the same on CPython 3.11, 3.12 and 3.13.
+
+An `Instruction` has its name, its raw `arg`, its `value` (a name, a constant, a comparison, ...),
+the position of its jump target and of its exception handler. Positions count real instructions:
+caches and argument extensions are left out, as they are in the assembler's list of the same code,
+so that one position names one instruction in both.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from types import CodeType
+from typing import Any, NamedTuple
+
+VERSION = sys.version_info[:2]
+HIDDEN = ("CACHE", "EXTENDED_ARG")
+COMPARE_SHIFT = {(3, 11): 0, (3, 12): 4}.get(VERSION, 5)
+COMPARE_TO_BOOL = 16 if VERSION >= (3, 13) else 0
+
+
+class Handler(NamedTuple):
+    """Where an exception goes: the stack is cut to `depth`, the position is pushed if `lasti`."""
+
+    target: int
+    depth: int
+    lasti: bool
+
+
+class Instruction:
+    __slots__ = ("arg", "handler", "line", "name", "position", "run", "target", "value")
+
+    def __init__(
+        self,
+        position: int,
+        name: str,
+        arg: int | None,
+        value: Any,
+        target: int | None,
+        line: int | None,
+        handler: Handler | None,
+    ) -> None:
+        self.position, self.name, self.arg, self.value = position, name, arg, value
+        self.target, self.line, self.handler = target, line, handler
+        self.run: Any = None  # the interpreter's function of this instruction
+
+    def __repr__(self) -> str:
+        to = f" -> {self.target}" if self.target is not None else ""
+        value = "" if self.value is None and self.arg is None else f" {self.value!r}"
+        return f"{self.position:4} {self.name}{value}{to}"
+
+
+@lru_cache(maxsize=4096)
+def instructions(code: CodeType) -> tuple[Instruction, ...]:
+    """The instructions of a code object, in order."""
+    raw = [i for i in dis.get_instructions(code) if i.opname not in HIDDEN]
+    position = {i.offset: n for n, i in enumerate(raw)}
+    # A jump may aim at the EXTENDED_ARG in front of an instruction.
+    extended = [i.offset for i in dis.get_instructions(code) if i.opname == "EXTENDED_ARG"]
+    for offset in reversed(extended):
+        position[offset] = position[offset + 2]
+    table = handlers(code, position)
+    found: list[Instruction] = []
+    line = code.co_firstlineno
+    for n, i in enumerate(raw):
+        if i.positions is not None and i.positions.lineno is not None:
+            line = i.positions.lineno
+        target = None
+        value = i.argval
+        if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
+            target = position[i.argval]
+        elif i.opname == "COMPARE_OP":
+            value = dis.cmp_op[i.arg >> COMPARE_SHIFT]
+        elif i.opname == "LOAD_CONST" or i.opname == "RETURN_CONST" or i.opname == "KW_NAMES":
+            value = code.co_consts[i.arg]
+        found.append(Instruction(n, i.opname, i.arg, value, target, line, table.get(n)))
+    return tuple(found)
+
+
+def handlers(code: CodeType, position: dict[int, int]) -> dict[int, Handler]:
+    """position -> its handler, from the exception table."""
+    table = {}
+    for start, end, target, depth, lasti in exception_table(code):
+        handler = Handler(position[target], depth, lasti)
+        for offset in range(start, end, 2):
+            if offset in position:
+                table[position[offset]] = handler
+    return table
+
+
+def exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]:
+    """(start, end, target, depth, lasti) in bytes; end is exclusive."""
+    data = iter(code.co_exceptiontable)
+
+    def number() -> int:
+        byte = next(data)
+        value = byte & 63
+        while byte & 64:
+            byte = next(data)
+            value = value << 6 | byte & 63
+        return value
+
+    while True:
+        try:
+            start = number() * 2
+        except StopIteration:
+            return
+        length, target, last = number() * 2, number() * 2, number()
+        yield start, start + length, target, last >> 1, bool(last & 1)
+
+
+ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
+ALWAYS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+
+
+def successors(i: Instruction, handlers_too: bool = True) -> list[int]:
+    """The positions that may run after it."""
+    found = []
+    if i.name not in ENDS and i.name not in ALWAYS:
+        found.append(i.position + 1)
+    if i.target is not None:
+        found.append(i.target)
+    if handlers_too and i.handler is not None:
+        found.append(i.handler.target)
+    return found
+
+
+READS = ("LOAD_FAST", "LOAD_FAST_CHECK", "DELETE_FAST", "LOAD_CLOSURE", "LOAD_FAST_AND_CLEAR")
+
+
+def touched(i: Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(local variables read, written) by an instruction; a read comes before a write."""
+    if i.name in READS:
+        return (i.value,), ()
+    if i.name == "STORE_FAST":
+        return (), (i.value,)
+    if i.name == "LOAD_FAST_LOAD_FAST":
+        return tuple(i.value), ()
+    if i.name == "STORE_FAST_STORE_FAST":
+        return (), tuple(i.value)
+    if i.name == "STORE_FAST_LOAD_FAST":
+        return (i.value[1],) if i.value[0] != i.value[1] else (), (i.value[0],)
+    return (), ()
+
+
+@lru_cache(maxsize=1024)
+def liveness(code: CodeType) -> tuple[frozenset[str], ...]:
+    """For each position the local variables that may be read from there on."""
+    listed = instructions(code)
+    live: list[frozenset[str]] = [frozenset()] * len(listed)
+    reached = True
+    while reached:
+        reached = False
+        for i in reversed(listed):
+            after: set[str] = set()
+            for s in successors(i):
+                if s < len(listed):
+                    after |= live[s]
+            read, written = touched(i)
+            if i.handler is None:
+                after.difference_update(written)
+            now = frozenset(after.union(read))
+            if now != live[i.position]:
+                live[i.position] = now
+                reached = True
+    return tuple(live)
+
+
+def parameters(code: CodeType) -> tuple[str, ...]:
+    """The names that a call binds: positional, keyword-only, *args, **kwargs."""
+    n = code.co_argcount + code.co_kwonlyargcount
+    n += bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    return code.co_varnames[:n]
+
+
+def is_generator(code: CodeType) -> bool:
+    return bool(code.co_flags & 0x20)
+
+
+def is_coroutine(code: CodeType) -> bool:
+    return bool(code.co_flags & (0x80 | 0x200))

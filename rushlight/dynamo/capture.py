@@ -1,0 +1,286 @@
+"""One capture: the graph under construction, the guards, and the objects that the program met.
+
+Takes values together with their sources and gives what the interpreter computes with. Invariants:
+one object from outside has one stand-in, whatever way it is reached; what is read is guarded where
+it is read; nothing outside is written before the graph has run.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import types
+from typing import Any
+
+from rushlight import _core, sym
+from rushlight.fx.captured import CallGraph, CallNode
+
+from .breaks import Break, Bug, unsupported
+from .containers import DictMethod
+from .guards import Guard
+from .operators import Operators
+from .sources import Roots, Source
+from .tensors import TensorMethod
+from .variables.numbers import SymFloat, SymInt
+from .variables.objects import Cell, Function, Instance, Lazy, Method, Opaque, Reenter
+from .variables.tensor import TensorVar
+from .wrapping import Wrapping
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class Shadow:
+    """A container from outside and its stand-in: `before` are its contents as they were, None until
+    they are looked at as a whole."""
+
+    __slots__ = ("before", "real", "source", "value")
+
+    def __init__(self, real: Any, value: Any, source: Source) -> None:
+        self.real, self.value, self.source = real, value, source
+        self.before: Any = None
+
+
+class Capture(Operators, Wrapping):
+    """State of one capture; the interpreter's frames share it."""
+
+    def __init__(self, dynamic: dict, stop_at: int | None = None, force: bool | None = None) -> None:
+        self.graph = CallGraph()
+        self.roots = Roots()
+        self.guards: dict[tuple, Guard] = {}
+        self.values: dict[Source, Any] = {}  # what a source was wrapped as
+        self.sources: dict[int, Source] = {}  # id of a stand-in -> its source
+        self.stand_ins: dict[int, Any] = {}  # id of an object from outside -> its stand-in
+        self.keep: list[Any] = []  # objects whose ids are keys above
+        self.shadows: dict[int, Shadow] = {}  # id of the stand-in -> shadow
+        self.env = sym.ShapeEnv()
+        self.symbols: dict[str, tuple] = {}  # name -> ("size", source, dim) or ("int", source)
+        self.symbol_nodes: dict[Any, CallNode] = {}
+        self.inputs: list[tuple[CallNode, Any]] = []  # placeholder -> source or symbol
+        self.dynamic, self.force = dynamic, force
+        self.stop_at = stop_at
+        self.frames: list[Any] = []
+        self.steps = 0  # instructions of the outermost frame so far
+        self.made: dict[int, int] = {}  # id of an object -> the step that made it
+        self.current: Any = None  # the exception being handled
+        self.known_exceptions: dict[int, BaseException] = {}
+        self.initial_mode = self.mode = _core.mode()
+        self.mode_touched = False
+        self.globals_written: dict[tuple[int, str], tuple[dict, str, Any]] = {}
+        self.cells: dict[int, Cell] = {}
+        self.written: dict[int, Any] = {}  # instances from outside whose attributes changed
+        self.effects: list[tuple] = []  # calls to make after the graph
+        self.class_writes: dict[tuple, Any] = {}
+        self.made_classes: set[type] = set()
+        self.guard("mode", None, self.initial_mode)
+
+    # ---- the user's place
+
+    def where(self) -> str:
+        """The innermost line outside the package, as file:line."""
+        for frame in reversed(self.frames):
+            if not frame.file.startswith(PACKAGE):
+                return f"{frame.file}:{frame.line}"
+        return ""
+
+    def stack(self) -> tuple[str, ...]:
+        """The user's frames, outermost first."""
+        return tuple(
+            f"{f.file}:{f.line} in {f.name}"
+            for f in self.frames
+            if not f.file.startswith(PACKAGE)
+        )
+
+    # ---- guards
+
+    def guard(self, kind: str, source: Source | None, payload: Any) -> None:
+        """Assume it from now on; a repetition is dropped."""
+        if source is not None and source.op == "const" and kind in ("is", "type", "eq", "none"):
+            return
+        key = (kind, source, payload if kind in ("alias", "distinct", "absent") else None)
+        if key not in self.guards:
+            self.guards[key] = Guard(kind, source, payload, self.where())
+
+    # ---- exceptions of the program
+
+    def raised(self, error: BaseException) -> BaseException:
+        """Marks an exception as the program's own, not a failure of the interpreter."""
+        self.known_exceptions[id(error)] = error
+        return error
+
+    def is_raised(self, error: BaseException) -> bool:
+        return id(error) in self.known_exceptions
+
+    def native(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a builtin on values of the capture; what it raises is the program's."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if isinstance(error, RecursionError):
+                raise unsupported("deep recursion", "the interpreter's own stack is full") from None
+            raise self.raised(error)
+
+    def enter(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        """The interpreter called from within a builtin."""
+        try:
+            return self.frames[-1].call(function, args, kwargs)
+        except Exception as error:
+            if self.is_raised(error):
+                raise
+            raise Bug(error) from error
+
+    def callable(self, value: Any) -> Any:
+        """A value as a builtin may call it: code of the program is interpreted."""
+        cls = type(value)
+        if cls is types.FunctionType:
+            return Reenter(self, value)
+        if isinstance(value, type) and cls in (type, abc.ABCMeta) and value.__flags__ & (1 << 9):
+            return Reenter(self, value)
+        if cls in (_core.Operator, TensorMethod, DictMethod):
+            return Reenter(self, value)
+        if cls in (types.BuiltinFunctionType, types.MethodDescriptorType) and value in GUARDED:
+            return Reenter(self, value)
+        return value
+
+    def plain(self, value: Any) -> Any:
+        """The value that `callable` was given."""
+        return value.function if type(value) is Reenter else value
+
+    def special(self, instance: Instance, name: str, args: tuple) -> Any:
+        from .attributes import NOT_FOUND, class_attribute
+
+        found = class_attribute(self, instance.cls, name, instance)
+        if found is NOT_FOUND or found is None:
+            return NotImplemented
+        return self.enter(found, (instance, *args), {})
+
+    def special_or_raise(self, instance: Instance, name: str, args: tuple) -> Any:
+        found = self.special(instance, name, args)
+        if found is NotImplemented:
+            text = WITHOUT.get(name, "unsupported operation on '{}' object")
+            raise self.raised(TypeError(text.format(instance.cls.__name__)))
+        return found
+
+    def truth(self, value: Any) -> bool:
+        """bool(value) as the program would have it."""
+        if isinstance(value, Instance):
+            found = self.special(value, "__bool__", ())
+            if found is NotImplemented:
+                found = self.special(value, "__len__", ())
+                if found is NotImplemented:
+                    return True
+                return bool(found)
+            if not isinstance(found, bool):
+                name = type(found).__name__
+                raise self.raised(TypeError(f"__bool__ should return bool, returned {name}"))
+            return found
+        if isinstance(value, (Function, Method, Reenter, Cell)):
+            return True
+        self.fill(value)
+        return bool(self.native(bool, value))
+
+    # ---- what was made when
+
+    def note_made(self, value: Any) -> Any:
+        """Remember the step that made an object, for restarts."""
+        self.made[id(value)] = self.steps
+        self.keep.append(value)
+        return value
+
+    # ---- numbers in the graph
+
+    def number_node(self, value: Any) -> Any:
+        """A number of the interpreter as an argument of a node."""
+        if isinstance(value, SymFloat):
+            return value.node
+        expr = value.expr if isinstance(value, SymInt) else value
+        if not isinstance(expr, sym.Sym):
+            return expr
+        found = self.symbol_nodes.get(expr)
+        if found is None:
+            found = self.symbol_nodes[expr] = self.expression_node(expr)
+        return found
+
+    def expression_node(self, expr: sym.Sym) -> CallNode:
+        import operator
+
+        total: Any = None
+        for names, coefficient in expr.terms.items():
+            product: Any = None
+            for name in names:
+                factor = self.symbol_node(name)
+                product = factor if product is None else self.call(operator.mul, product, factor)
+            if product is None:
+                product = coefficient
+            elif coefficient != 1:
+                product = self.call(operator.mul, product, coefficient)
+            total = product if total is None else self.call(operator.add, total, product)
+        return total
+
+    def symbol_node(self, name: str) -> CallNode:
+        import operator
+
+        found = self.symbol_nodes.get(name)
+        if found is None:
+            if name in self.symbols:
+                found = self.graph_input(name, self.symbols[name])
+            else:
+                top, bottom = self.env.quotients[name]
+                found = self.call(operator.floordiv, self.number_node(top), self.number_node(bottom))
+            self.symbol_nodes[name] = found
+        return found
+
+    def call(self, function: Any, *args: Any) -> CallNode:
+        node = self.graph.add("call_function", function, args)
+        node.meta["where"] = self.where()
+        return node
+
+    def graph_input(self, name: str, source: Any) -> CallNode:
+        """A new input of the graph; placeholders stand in front of everything else."""
+        node = CallNode(self.graph, "placeholder", name, (), {}, self.graph.fresh(name))
+        node.target = node.name
+        self.graph.nodes.insert(len(self.inputs), node)
+        self.inputs.append((node, source))
+        return node
+
+    def float_node(self, function: Any, *args: Any) -> Any:
+        """Arithmetic of floats that vary: a node, and the value now."""
+        from .variables.numbers import hint
+
+        values = [hint(a) for a in args]
+        value = self.native(function, *values)
+        if not isinstance(value, float):
+            raise unsupported(f"{function.__name__} of a float that varies", "it gives no float")
+        for a in args:
+            if isinstance(a, SymInt):
+                a.fix()
+        args = tuple(a.fix() if isinstance(a, SymInt) else a for a in args)
+        node = self.call(function, *(self.number_node(a) for a in args))
+        return SymFloat(self, node, value)
+
+    def fix_float(self, value: SymFloat) -> float:
+        if value.source is None:
+            raise unsupported(
+                "a decision on a float computed from one that varies",
+                "the float is part of the graph",
+                "Compute it outside the compiled function, or pass it as a tensor.",
+            )
+        self.dynamic.setdefault(value.source.name, {})["static"] = True
+        self.guard("eq", value.source, value.value)
+        return value.value
+
+
+# Builtins that look at types: as `key=len` they must meet the stand-ins' handlers.
+GUARDED = {isinstance, issubclass, getattr, hasattr, setattr, len, iter, next, hash, repr, callable}
+WITHOUT = {
+    "__iter__": "'{}' object is not iterable",
+    "__next__": "'{}' object is not an iterator",
+    "__len__": "object of type '{}' has no len()",
+    "__contains__": "argument of type '{}' is not iterable",
+    "__getitem__": "'{}' object is not subscriptable",
+    "__setitem__": "'{}' object does not support item assignment",
+    "__delitem__": "'{}' object does not support item deletion",
+    "__index__": "'{}' object cannot be interpreted as an integer",
+    "__call__": "'{}' object is not callable",
+    "__reversed__": "'{}' object is not reversible",
+}
+__all__ = ["Break", "Capture", "Lazy", "Opaque", "Shadow", "TensorVar"]

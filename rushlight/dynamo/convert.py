@@ -1,0 +1,366 @@
+"""The entry: a call whose guards all fail comes here, is captured, and gets an entry of the cache.
+
+`Record` is what is known of one compiled function across its captures: options, which sizes and
+numbers were seen to vary, and the entries with their guards.
+"""
+
+from __future__ import annotations
+
+import time
+import types
+import warnings
+import weakref
+from typing import Any
+
+from rushlight import _core, config, reasons, trace
+from rushlight.errors import CompilerBug
+
+from . import instructions_flow, instructions_values
+from .backends import resolve
+from .breaks import Break, Bug, GraphBreakError, Restart, Skip, unsupported
+from .bytecode import instructions, is_coroutine, is_generator, parameters
+from .capture import Capture
+from .graph_module import GraphModule
+from .guards import Guard, compile_guards
+from .interpreter import Outermost
+from .resume import MADE, RESUMES, build_target, prefix_length
+from .variables.objects import Cell, Lazy
+from .wrapping import TENSORS
+
+HANDLERS = (instructions_flow, instructions_values)  # importing them registers the handlers
+ATTEMPTS = 200
+
+
+class Options:
+    """How a function is compiled."""
+
+    def __init__(
+        self, backend: Any, fullgraph: bool, dynamic: bool | None, mode: Any, options: Any
+    ) -> None:
+        self.backend, self.fullgraph, self.dynamic = backend, fullgraph, dynamic
+        self.mode, self.options = mode, options
+
+
+class Entry:
+    """One capture: its guards in the order of the checks, the graph, the breaks, the target."""
+
+    def __init__(self, guards: list[Guard], module: Any, target: Any, reason: Any) -> None:
+        self.guards, self.module, self.target, self.reason = guards, module, target, reason
+
+
+class Record:
+    """Everything that outlives a capture of one function."""
+
+    def __init__(self, function: Any, options: Options) -> None:
+        self.function, self.options = function, options
+        self.dynamic: dict[str, dict] = {}
+        self.entries: list[Entry] = []
+        self.by_guards: dict[int, Entry] = {}
+        self.stopped: str = ""  # why no more captures are made
+        self.compiled: Any = None  # weak reference to the compiled function
+
+    # ---- a call that no entry serves
+
+    def miss(self, compiled: Any, args: tuple, kwargs: dict, failures: Any) -> Any:
+        function = self.function
+        if not self.stopped:
+            self.learn(failures)
+            if len(self.entries) >= config.flags.recompile_limit:
+                self.stop(failures)
+            else:
+                arguments = bind(compiled, function, args, kwargs)
+                target = self.convert(compiled, arguments)
+                if target is not None:
+                    return target(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    def learn(self, failures: Any) -> None:
+        """What failed because it varies becomes symbolic."""
+        for entry, index, seen in failures or ():
+            known = self.by_guards.get(id(entry[0]))
+            if known is None or not 0 <= index < len(known.guards):
+                continue
+            guard = known.guards[index]
+            told = explain_failure(guard, seen)
+            reasons.refuse(
+                "capture.guard_failed",
+                f"recompiling {self.function.__qualname__}",
+                told,
+                where=guard.where or None,
+            )
+            self.notice(guard, seen)
+
+    def notice(self, guard: Guard, seen: Any) -> None:
+        if guard.source is None:
+            return
+        state = self.dynamic.setdefault(guard.source.name, {})
+        if guard.kind == "tensor" and type(seen) in TENSORS:
+            sizes = guard.payload[4]
+            if len(sizes) == seen.dim():
+                varied = {
+                    d for d, (n, m) in enumerate(zip(sizes, seen.shape)) if n is not None and n != m
+                }
+                state.setdefault("dims", set()).update(varied)
+        elif guard.kind == "eq" and type(seen) is type(guard.payload):
+            if type(seen) in (int, float):
+                state["number"] = True
+
+    def stop(self, failures: Any) -> None:
+        what = "its inputs vary"
+        for entry, index, seen in failures or ():
+            known = self.by_guards.get(id(entry[0]))
+            if known is not None and 0 <= index < len(known.guards):
+                what = explain_failure(known.guards[index], seen)
+                break
+        self.stopped = (
+            f"{self.function.__qualname__} was captured {len(self.entries)} times; {what}"
+        )
+        reasons.refuse("capture.recompile_limit", self.function.__qualname__, self.stopped)
+        warnings.warn(
+            f"[compile] {self.stopped}. From now on calls that fit none of the captures run in "
+            "eager mode (config.flags.recompile_limit).",
+            stacklevel=4,
+        )
+
+    def convert(self, compiled: Any, arguments: tuple) -> Any:
+        """Captures the call; the target to run, or None for the function itself."""
+        start = time.perf_counter_ns()
+        try:
+            made = capture(self, arguments)
+        except Skip as skip:
+            self.report_break(skip.reason)
+            if self.options.fullgraph:
+                raise GraphBreakError(broken(skip.reason)) from None
+            self.stopped = str(skip.reason)
+            return None
+        guards, entry = made
+        self.entries.append(entry)
+        self.by_guards[id(guards)] = entry
+        compiled.add_entry(guards, entry.target)
+        if trace.listeners:
+            emit_records(self, entry, time.perf_counter_ns() - start)
+        return entry.target
+
+    def report_break(self, reason: Break) -> Any:
+        where = reason.stack[-1] if reason.stack else None
+        BREAKS.setdefault((reason.id, reason.what, where), [0, reason])[0] += 1
+        return reasons.refuse(reason.id, reason.what, reason.why, reason.hint, where)
+
+
+BREAKS: dict[tuple, list] = {}  # (id, what, where) -> [count, reason]
+
+
+def broken(reason: Break) -> reasons.Reason:
+    where = "\n       ".join(reversed(reason.stack)) or None
+    return reasons.Reason(reason.id, reason.what, reason.why, reason.hint, where)
+
+
+def explain_failure(guard: Guard, seen: Any) -> str:
+    """What was assumed, and what came instead."""
+    now = seen
+    if type(seen) in TENSORS:
+        now = f"{type(seen).__name__} {seen.dtype.name}{list(seen.shape)}"
+        if seen.requires_grad:
+            now += ", requires_grad"
+    elif isinstance(seen, type):
+        now = seen.__name__
+    else:
+        now = repr(seen) if isinstance(seen, (int, float, str, bool, tuple, type(None))) else (
+            f"another {type(seen).__name__}"
+        )
+    return f"expected {guard.text}, got {now}"
+
+
+def bind(compiled: Any, function: Any, args: tuple, kwargs: dict) -> tuple:
+    """The arguments in the order of the frame's parameters."""
+    binding = getattr(compiled, "bind", None)
+    if binding is not None:
+        return tuple(binding(*args, **kwargs))
+    from .stand_in import binder
+
+    return binder(function)(*args, **kwargs)
+
+
+def capture(record: Record, arguments: tuple) -> tuple[Any, Entry]:
+    """(guards, entry) of one call. Skip if the function is not to be captured."""
+    function = record.function
+    code = function.__code__
+    if is_generator(code) or is_coroutine(code) or code.co_flags & 0x200:
+        raise Skip(unsupported(f"{function.__qualname__}", "generators run as they are"))
+    stop: int | None = None
+    reason: Break | None = None
+    for _ in range(ATTEMPTS):
+        state = Capture(record.dynamic, stop, record.options.dynamic)
+        try:
+            return attempt(record, state, arguments, reason)
+        except Restart as restart:
+            if record.options.fullgraph:
+                record.report_break(restart.reason)
+                raise GraphBreakError(broken(restart.reason)) from None
+            if stop is not None and restart.step >= stop:
+                raise Skip(restart.reason) from None
+            if restart.step < first_step(code):
+                raise Skip(restart.reason) from None
+            stop, reason = restart.step, restart.reason
+        except Bug as bug:
+            if config.flags.strict:
+                raise CompilerBug("dynamo", f"{function.__qualname__}: {bug.cause!r}") from bug.cause
+            raise Skip(
+                unsupported(function.__qualname__, f"the interpreter failed: {bug.cause!r}")
+            ) from bug.cause
+    raise Skip(unsupported(function.__qualname__, "too many restarts"))
+
+
+def first_step(code: Any) -> int:
+    return prefix_length(code)
+
+
+def attempt(record: Record, state: Capture, arguments: tuple, reason: Any) -> tuple[Any, Entry]:
+    frame = outermost(state, record.function, arguments)
+    kind, value = frame.run()
+    state.frames.append(frame)  # for the user's place in what follows
+    if kind == "break" and reason is not None:
+        record.report_break(reason)
+    modules: list[Any] = []
+
+    def graph_call(outputs: list) -> Any:
+        return compile_graph(record, state, outputs, modules)
+
+    CURRENT.append(record.options)
+    try:
+        target_code = build_target(state, frame, (kind, value), graph_call)
+    finally:
+        CURRENT.pop()
+    for relation, left, right, answer in state.env.relations:
+        text = f"{left} {relation} {right}" if answer else f"not {left} {relation} {right}"
+        state.guards["shape", text] = Guard(
+            "shape", None, (text, relation, left, right, answer), ""
+        )
+    guards, listed = compile_guards(list(state.guards.values()), state.symbols, state.env)
+    function = record.function
+    target = types.FunctionType(
+        target_code,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    target.__kwdefaults__ = function.__kwdefaults__
+    target.__qualname__ = function.__qualname__
+    return guards, Entry(listed, modules[0] if modules else None, target, reason)
+
+
+def outermost(state: Capture, function: Any, arguments: tuple) -> Outermost:
+    """The frame to interpret, its parameters not yet read."""
+    code = function.__code__
+    known = RESUMES.get(code)
+    local: dict[str, Any] = {}
+    cells: dict[str, Cell] = {}
+    for i, name in enumerate(parameters(code)):
+        source = state.roots.arg(i, name)
+        if known is not None and name in known.cells:
+            cells[name] = state.cell_of(arguments[i], source)
+        else:
+            local[name] = Lazy(arguments[i], source)
+    for name, real in zip(code.co_freevars, function.__closure__ or ()):
+        cells[name] = state.cell_of(real, state.roots.cell(real, name))
+    return Outermost(state, code, function.__globals__, local, cells, None)
+
+
+def compile_graph(record: Record, state: Capture, outputs: list, modules: list) -> Any:
+    """(callable, sources of its inputs, whether a failure may run the function again, the mode to
+    set before that)."""
+    graph = state.graph
+    nodes = tuple(node_of_output(state, v) for _, v in outputs)
+    if not graph.calls and not outputs:
+        return None
+    graph.output(nodes)
+    graph.verify()
+    module = GraphModule(graph)
+    modules.append(module)
+    inputs = [source for _, source in state.inputs]
+    examples = tuple(n.meta.get("example") for n, _ in state.inputs)
+    function = resolve(record.options.backend)(module, examples)
+    again = not graph.writes_inputs
+    return function, inputs, again, state.initial_mode if state.mode_touched else None
+
+
+def node_of_output(state: Capture, value: Any) -> Any:
+    from .variables.tensor import TensorVar
+
+    return state.node_of(value) if type(value) is TensorVar else state.number_node(value)
+
+
+# ---- compiled functions
+
+
+def native_class() -> Any:
+    found = getattr(_core, "CompiledFunction", None)
+    if found is None:
+        from .stand_in import CompiledFunction as found
+    return found
+
+
+def compile_callable(function: Any, options: Options) -> Any:
+    """The compiled function object of a plain Python function."""
+    record = Record(function, options)
+    made = native_class()(function, function.__code__, record.miss)
+    record.compiled = weakref.ref(made)
+    COMPILED[id(record)] = record
+    return made
+
+
+COMPILED: Any = weakref.WeakValueDictionary()  # id of a compiled function -> its record
+CURRENT: list[Options] = []
+_resumes: dict[Any, Any] = {}
+
+
+def compiled_resume(function: Any) -> Any:
+    """The compiled object of a resume function, one each."""
+    options = CURRENT[-1]
+    key = (function, options.backend if hashable(options.backend) else id(options.backend))
+    found = _resumes.get(key)
+    if found is None:
+        inner = Options(options.backend, False, options.dynamic, options.mode, options.options)
+        found = _resumes[key] = compile_callable(function, inner)
+    return found
+
+
+def hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+# ---- records
+
+
+def emit_records(record: Record, entry: Entry, nanoseconds: int) -> None:
+    name = record.function.__qualname__
+    trace.emit("dynamo", name, lambda: listing(record.function.__code__), kind="bytecode")
+    if entry.module is not None:
+        trace.emit("fx_graph", name, lambda: entry.module.code, kind="graph")
+    trace.emit("guards", name, lambda: "\n".join(map(repr, entry.guards)), kind="guards")
+    trace.emit("dynamo", f"{name} captured", "", kind="text", milliseconds=nanoseconds / 1e6)
+
+
+def listing(code: Any) -> str:
+    return "\n".join(f"{i.line or '':>5} {i!r}" for i in instructions(code))
+
+
+def forget() -> None:
+    """Drop every entry of every compiled function, and what is known of resume functions."""
+    for record in list(COMPILED.values()):
+        record.entries.clear()
+        record.by_guards.clear()
+        record.dynamic.clear()
+        record.stopped = ""
+        made = record.compiled() if record.compiled is not None else None
+        if made is not None:
+            made.clear()
+    _resumes.clear()
+    RESUMES.clear()
+    MADE.clear()
+    BREAKS.clear()

@@ -1,0 +1,155 @@
+"""`compile` and what stands beside it: functions, methods and modules made into compiled ones."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from rushlight.nn.module import Module
+
+from . import convert
+from .backends import resolve
+from .calls import FORBIDDEN
+from .leaves import LEAVES
+
+
+def compile_any(
+    fn: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = "inductor",
+    mode: str | None = None,
+    options: dict | None = None,
+    disable: bool = False,
+) -> Any:
+    """`fn` (a function, method or module) captured as graphs that `backend` compiles. Without `fn`
+    a decorator.
+
+    fullgraph: raise GraphBreakError where a graph would break. dynamic: True makes sizes symbolic
+    at once, False never; None once they were seen to vary. ValueError for an unknown backend.
+    """
+    if fn is None:
+        return functools.partial(
+            compile_any,
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            backend=backend,
+            mode=mode,
+            options=options,
+            disable=disable,
+        )
+    if disable:
+        return fn
+    if not callable(fn):
+        raise TypeError(f"[compile] expected a function or a module, got {type(fn).__name__}")
+    resolve(backend)
+    settings = convert.Options(backend, fullgraph, dynamic, mode, options)
+    if isinstance(fn, Module):
+        return OptimizedModule(fn, settings)
+    if isinstance(fn, types.MethodType):
+        return types.MethodType(compiled(fn.__func__, settings), fn.__self__)
+    if isinstance(fn, types.FunctionType):
+        return compiled(fn, settings)
+    if hasattr(type(fn), "__call__") and isinstance(type(fn).__call__, types.FunctionType):
+        return types.MethodType(compiled(type(fn).__call__, settings), fn)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return compiled(call, settings)
+
+
+def compiled(function: types.FunctionType, settings: convert.Options) -> Any:
+    return convert.compile_callable(function, settings)
+
+
+class OptimizedModule(Module):
+    """A module whose calls are compiled; everything else is the module's own."""
+
+    def __init__(self, module: Module, settings: convert.Options) -> None:
+        super().__init__()
+        self.__dict__["_orig_mod"] = module
+        kind = type(module)
+        self.__dict__["_forward"] = compiled(plain(kind.forward), settings)
+        self.__dict__["_whole"] = compiled(plain(kind.__call__), settings)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module = self.__dict__["_orig_mod"]
+        own = module.__dict__
+        if type(module).__call__ is Module.__call__ and "forward" not in own and not (
+            own.get("_forward_hooks")
+            or own.get("_forward_pre_hooks")
+            or own.get("_backward_hooks")
+            or own.get("_backward_pre_hooks")
+        ):
+            return self.__dict__["_forward"](module, *args, **kwargs)
+        return self.__dict__["_whole"](module, *args, **kwargs)
+
+    forward = __call__
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_orig_mod"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["_orig_mod"], name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.__dict__["_orig_mod"], name)
+
+    def parameters(self, recurse: bool = True) -> Any:
+        return self.__dict__["_orig_mod"].parameters(recurse)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["_orig_mod"].named_parameters(*args, **kwargs)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["_orig_mod"].state_dict(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> Any:
+        self.__dict__["_orig_mod"].train(mode)
+        return self
+
+    def __repr__(self) -> str:
+        return f"OptimizedModule({self.__dict__['_orig_mod']!r})"
+
+
+def plain(function: Any) -> types.FunctionType:
+    if not isinstance(function, types.FunctionType):
+        raise TypeError(f"[compile] {function!r} is not written in Python")
+    return function
+
+
+# ---- beside it
+
+
+def graph_break() -> None:
+    """Inside a compiled function the graph ends here and another begins."""
+
+
+def is_compiling() -> bool:
+    """True while a function is captured, False when it runs."""
+    return False
+
+
+def disable(fn: Any = None, *, reason: str = "") -> Any:
+    """The function is never captured: a call of it breaks the graph."""
+    if fn is None:
+        return functools.partial(disable, reason=reason)
+
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    run.__dict__["__rushlight_disabled__"] = reason or "it is marked by disable()"
+    return run
+
+
+def reset() -> None:
+    """Forget every capture."""
+    convert.forget()
+
+
+FORBIDDEN[graph_break] = ("graph_break()", "the program asks for it")
+LEAVES[is_compiling] = lambda f: True

@@ -1,0 +1,147 @@
+"""Python functions of Rushlight that are nodes of the graph, not entered: what draws random
+numbers, what reads or sets modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight import _core, eager
+from rushlight.eager import randomness
+from rushlight.nn.module import Module
+from rushlight.ops.layouts import dense
+
+from .breaks import unsupported
+from .variables.numbers import SymInt
+from .variables.objects import Instance, Opaque
+from .variables.tensor import TensorVar
+
+
+def dropout(f: Any, input: Any, p: Any = 0.5, train: Any = True) -> Any:
+    """Recorded as called: the graph reserves the counters when it runs."""
+    state = f.state
+    if type(input) is not TensorVar or type(p) not in (int, float) or not 0 <= p <= 1:
+        raise unsupported("dropout", "its arguments are left to eager mode")
+    if not state.truth(train) or p == 0:
+        return input
+    node = state.record("call_function", randomness.dropout, (input, p, True), name="dropout")
+    state.graph.effects = True
+    layout = state.infer(_operator("mul"), (input, 1.0), {})[0]
+    return state.result(node, layout, [input])
+
+
+def _operator(name: str) -> Any:
+    from rushlight.ops import TABLE
+
+    return TABLE[name].native
+
+
+def filled(f: Any, operator: Any, out: Any, generator: Any = None) -> Any:
+    state = f.state
+    if type(out) is not TensorVar:
+        raise unsupported("random numbers", "their destination is no tensor")
+    args = (operator, out) if generator is None else (operator, out, generator_of(generator))
+    state.record("call_function", randomness.filled, args, None, out.layout, operator)
+    state.wrote(out, [out])
+    return out
+
+
+def generator_of(value: Any) -> Any:
+    if type(value) in (Instance, Opaque):
+        raise unsupported("a generator of random numbers as a value", "only the default one is")
+    return value
+
+
+def manual_seed(f: Any, seed: Any) -> Any:
+    raise unsupported("manual_seed", "it gives the generator itself")
+
+
+def randperm(f: Any, n: Any, **kwargs: Any) -> Any:
+    state = f.state
+    if kwargs or type(n) not in (int, SymInt):
+        raise unsupported("randperm", "its arguments are left to eager mode")
+    layout = dense((state.lower(n),), "int64")
+    node = state.record("call_function", eager.randperm, (n,), layout=layout)
+    state.graph.effects = True
+    return state.result(node, layout, [], False)
+
+
+def changed(f: Any, module: Any) -> None:
+    """A module's change is stamped after the graph, when its new attributes are written."""
+    if module.fresh:
+        module.fields.setdefault("_changed_at", 0)
+    if not any(e[0] == "changed" and e[1] is module for e in f.state.effects):
+        f.state.effects.append(("changed", module))
+
+
+def set_grad_enabled(f: Any, on: Any) -> None:
+    on = f.state.truth(on)
+    set_mode_word(f, f.state.mode | 1 if on else f.state.mode & ~1)
+
+
+def set_mode(f: Any, word: Any) -> None:
+    set_mode_word(f, word)
+
+
+def set_mode_word(f: Any, word: Any) -> None:
+    state = f.state
+    if type(word) is not int:
+        raise unsupported("set_mode", "the mode is no constant")
+    if word == state.mode:
+        return
+    changed_bits = word ^ state.mode
+    if changed_bits == 1:
+        node = state.graph.add("call_function", _core.set_grad_enabled, (bool(word & 1),))
+    else:
+        node = state.graph.add("call_function", _core.set_mode, (word,))
+    node.meta["where"] = state.where()
+    state.mode = word
+    state.mode_touched = True
+    state.graph.effects = True
+
+
+def empty(f: Any, shape: Any, dtype: Any = None, *rest: Any) -> Any:
+    state = f.state
+    dtype = dtype or _core.get_default_dtype()
+    sizes = state.lower(tuple(shape) if isinstance(shape, (list, tuple)) else (shape,))
+    layout = dense(sizes, dtype.name)
+    node = state.record("call_function", _core.empty, (tuple(shape), dtype), layout=layout)
+    return state.result(node, layout, [], False)
+
+
+def tensor(f: Any, data: Any, dtype: Any = None) -> Any:
+    """A tensor of constants: made anew in each run."""
+    state = f.state
+    state.realize_all(data)
+    plain = state.native(constants, data)
+    example = state.native(_core.tensor, plain, dtype)
+    layout = dense(tuple(example.shape), example.dtype.name)
+    node = state.record("call_function", _core.tensor, (plain, dtype), layout=layout)
+    return state.result(node, layout, [], False)
+
+
+def constants(data: Any) -> Any:
+    if isinstance(data, (list, tuple)):
+        return [constants(v) for v in data]
+    if type(data) is TensorVar:
+        raise unsupported("a tensor made of tensors", "their values are known in the run only")
+    return data.fix() if hasattr(data, "fix") else data
+
+
+LEAVES: dict[Any, Any] = {
+    randomness.dropout: dropout,
+    randomness.filled: filled,
+    randomness.manual_seed: manual_seed,
+    eager.randperm: randperm,
+    Module._changed: changed,
+}
+NATIVE_LEAVES: dict[Any, Any] = {
+    _core.set_grad_enabled: set_grad_enabled,
+    _core.set_mode: set_mode,
+    _core.is_grad_enabled: lambda f: bool(f.state.mode & 1),
+    _core.mode: lambda f: f.state.mode,
+    _core.empty: empty,
+    _core.tensor: tensor,
+    _core.can_cast: lambda f, a, b: _core.can_cast(a, b),
+    _core.get_default_dtype: lambda f: _core.get_default_dtype(),
+    _core.num_threads: lambda f: _core.num_threads(),
+}

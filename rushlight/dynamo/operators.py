@@ -1,0 +1,387 @@
+"""Operator calls of the program -> nodes of the graph, with the layouts that the operators' own
+rules give.
+
+An error that a rule finds is looked for again on real tensors of the same layouts: if eager mode
+raises it, it is the program's error; if not, the graph breaks.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from rushlight import _core, dtypes, eager, sym
+from rushlight.eager import operators as declared
+from rushlight.errors import CompilerBug, Unsupported
+from rushlight.fx.tracing import gathered
+from rushlight.ops import TABLE
+from rushlight.ops.declare import none
+from rushlight.ops.layouts import Layout
+from rushlight.ops.values import Fake
+
+from .breaks import data_dependent, unsupported
+from .variables.numbers import SymFloat, SymInt, hint
+from .variables.tensor import TensorVar
+
+SLOT_OPERATORS = {slot: TABLE[name].native for name, slot in declared.SLOTS.items()}
+ERRORS = (RuntimeError, TypeError, ValueError, IndexError)
+NOT_ERRORS = (Unsupported, NotImplementedError, CompilerBug, RecursionError)
+BASIC_KEYS = (int, slice, type(None), type(...), SymInt)
+RANDOM = ("uniform", "normal", "counted_dropout", "bernoulli")
+
+
+class Operators:
+    """Of `Capture`."""
+
+    # ---- values for nodes and for layout rules
+
+    def argument(self: Any, value: Any) -> Any:
+        """A value as an argument of a node. Raises Break for what no node can hold."""
+        cls = type(value)
+        if cls is TensorVar:
+            return self.node_of(value)
+        if cls in (SymInt, SymFloat):
+            return self.number_node(value)
+        if cls in (tuple, list, eager.Size):
+            self.fill(value)
+            return (list if cls is list else tuple)(
+                self.argument(self.realize(v)) for v in value
+            )
+        if cls is slice:
+            return slice(*(self.argument(v) for v in (value.start, value.stop, value.step)))
+        if cls is dict:
+            self.fill(value)
+            return {k: self.argument(self.realize(v)) for k, v in value.items()}
+        if cls in PLAIN or isinstance(value, (eager.device, eager.Generator)):
+            return value
+        raise unsupported(f"an operator's argument of type {cls.__name__}", "it cannot be recorded")
+
+    def lower(self: Any, value: Any) -> Any:
+        """A value as a layout rule takes it."""
+        cls = type(value)
+        if cls is TensorVar:
+            return Fake(value.layout)
+        if cls is SymInt:
+            return value.expr
+        if cls is SymFloat:
+            return value.value
+        if cls in (tuple, list, eager.Size):
+            return (list if cls is list else tuple)(self.lower(self.realize(v)) for v in value)
+        if cls is slice:
+            return slice(*(self.lower(v) for v in (value.start, value.stop, value.step)))
+        return value
+
+    def infer(self: Any, native: Any, args: tuple, kwargs: dict) -> tuple[Layout, ...]:
+        """The layouts of an operator's results."""
+        declaration = native.declaration
+        low = [self.lower(a) for a in args]
+        named = {k: self.lower(v) for k, v in kwargs.items()}
+        flat = [*flatten(low), *flatten(list(named.values()))]
+        before = len(self.env.guards)
+        try:
+            if not any(isinstance(v, Fake) for v in flat):
+                outs = Fake.call(declaration, declaration.bind(low, named))
+            elif any(isinstance(v, sym.Sym) for v in flat):
+                outs = declaration(*gathered_call(declaration, low), **renamed(named))
+            else:
+                outs = declaration.native(*low, **named)
+        except NOT_ERRORS as error:
+            raise unsupported(f"operator {declaration.name}", str(error)) from None
+        except ERRORS as error:
+            raise self.confirmed(native, args, kwargs, error) from None
+        except (AttributeError, KeyError, AssertionError, NameError) as error:
+            raise unsupported(
+                f"operator {declaration.name}", f"its layout rule fails: {error!r}"
+            ) from None
+        assert len(self.env.guards) >= before
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        return tuple(o.layout for o in outs)
+
+    def confirmed(self: Any, native: Any, args: tuple, kwargs: dict, error: Exception) -> Any:
+        """The error that eager mode raises for these layouts; a break if it raises none."""
+        mode = _core.mode()
+        try:
+            _core.set_grad_enabled(False)
+            native(*map(self.real, args), **{k: self.real(v) for k, v in kwargs.items()})
+        except Exception as real:
+            return self.raised(real.with_traceback(None))
+        finally:
+            _core.set_mode(mode)
+        return unsupported(f"operator {native.name}", f"its layout rule says {error}")
+
+    def real(self: Any, value: Any) -> Any:
+        """A real value of the same kind: tensors of the layout that is known, filled with ones."""
+        cls = type(value)
+        if cls is TensorVar:
+            x = value.layout
+            shape = tuple(int(n) for n in x.shape)
+            return eager.ones(shape, dtype=getattr(_core, x.dtype))
+        if cls in (SymInt, SymFloat):
+            return hint(value)
+        if cls in (tuple, list, eager.Size):
+            return cls(self.real(self.realize(v)) for v in value)
+        return value
+
+    # ---- recording
+
+    def record(
+        self: Any,
+        op: str,
+        target: Any,
+        args: tuple,
+        kwargs: dict | None = None,
+        layout: Layout | None = None,
+        name: str = "",
+    ) -> Any:
+        nodes = tuple(self.argument(a) for a in args)
+        named = {k: self.argument(v) for k, v in (kwargs or {}).items()}
+        node = self.graph.add(op, target, nodes, named, name)
+        node.meta["where"] = self.where()
+        if layout is not None:
+            node.meta["layout"] = layout
+        return node
+
+    def result(
+        self: Any,
+        node: Any,
+        layout: Layout,
+        inputs: list[TensorVar],
+        differentiable: bool = True,
+        view: bool = False,
+        cls: type = _core.Tensor,
+    ) -> TensorVar:
+        """The tensor that a node makes."""
+        grads = [x.requires_grad for x in inputs]
+        needs: bool | None = False
+        if differentiable and self.mode & 1 and dtypes.is_floating(layout.dtype):
+            needs = True if True in grads else None if None in grads else False
+        family = inputs[0].family if view and inputs else None
+        leaf = None if needs is None else not needs
+        node.meta["layout"] = layout
+        return self.note_made(TensorVar(self, layout, node, cls, needs, leaf, family))
+
+    def call_operator(self: Any, native: Any, args: tuple, kwargs: dict) -> Any:
+        """A native operator called by the program."""
+        if kwargs.get("out") is not None:
+            raise unsupported(f"operator {native.name} with out=", "results are made by the graph")
+        kwargs = {k: v for k, v in kwargs.items() if k != "out"}
+        declaration = native.declaration
+        args, kwargs = self.whole(args), {k: self.whole(v) for k, v in kwargs.items()}
+        if declaration.native is not native:
+            return self.call_in_place(native, args, kwargs)
+        layouts = self.infer(native, args, kwargs)
+        inputs = tensors_in((args, kwargs))
+        node = self.record("call_function", native, args, kwargs, name=native.name)
+        if declaration.name in RANDOM:
+            self.graph.effects = True
+        differs = declaration.rule not in (None, none)
+        view = declaration.kind == "view" or declaration.name in MAY_VIEW
+        if declaration.outputs == 1 and len(layouts) == 1:
+            out = self.result(node, layouts[0], inputs, differs, view)
+            return self.same_input(native, inputs, out)
+        outs = []
+        for i, layout in enumerate(layouts):
+            part = self.graph.add("call_function", operator.getitem, (node, i), name=native.name)
+            part.meta["where"] = node.meta["where"]
+            outs.append(self.result(part, layout, inputs, differs, view))
+        return tuple(outs)
+
+    def same_input(self: Any, native: Any, inputs: list, out: TensorVar) -> TensorVar:
+        return out
+
+    def whole(self: Any, value: Any) -> Any:
+        """Arguments with nothing lazy in them."""
+        if type(value) in (list, tuple):
+            self.realize_all(value)
+            if type(value) is tuple:
+                return tuple(self.whole(self.realize(v)) for v in value)
+        return self.realize(value)
+
+    def call_in_place(self: Any, native: Any, args: tuple, kwargs: dict) -> Any:
+        """An operator that writes its first operand and gives it back."""
+        target = args[0] if args else kwargs.get("self", kwargs.get("input"))
+        if type(target) is not TensorVar:
+            raise unsupported(f"operator {native.name}", "its first operand is no tensor")
+        (layout,) = self.infer(native.declaration.native, args, kwargs)[:1]
+        self.check_write(native.name, target, layout)
+        inputs = tensors_in((args, kwargs))
+        self.record("call_function", native, args, kwargs, target.layout, native.name)
+        differs = native.declaration.rule not in (None, none)
+        self.wrote(target, inputs if differs else [target])
+        return target
+
+    def check_write(self: Any, name: str, target: TensorVar, layout: Layout) -> None:
+        mine = target.layout
+        same = layout.rank == mine.rank and all(bool(m == n) for m, n in zip(layout.shape, mine.shape))
+        castable = _core.can_cast(getattr(_core, layout.dtype), getattr(_core, mine.dtype))
+        stretched = any(s == 0 and not n == 1 for n, s in zip(mine.shape, mine.strides))
+        leaf = self.mode & 1 and target.requires_grad is not False and target.leaf is not False
+        if not same or not castable or stretched or leaf:
+            raise unsupported(
+                f"in-place operator {name}", "eager mode may refuse this write; it decides itself"
+            )
+
+    def wrote(self: Any, target: TensorVar, inputs: list[TensorVar]) -> None:
+        """What an in-place write leaves: other tensors over the same memory may now carry a
+        gradient too."""
+        self.graph.effects = True
+        if any(id(m) in self.sources for m in target.family.members):
+            self.graph.writes_inputs = True
+        elif self.may_alias_input(target):
+            self.graph.writes_inputs = True
+        grads = [x.requires_grad for x in inputs]
+        if not self.mode & 1 or not (True in grads or None in grads):
+            return
+        known = True in grads and dtypes.is_floating(target.layout.dtype)
+        target.requires_grad = True if known or target.requires_grad else None
+        target.leaf = False if target.requires_grad else None
+        for other in target.family.members:
+            if other is not target and other.requires_grad is not True:
+                other.requires_grad = other.leaf = None
+
+    def may_alias_input(self: Any, target: TensorVar) -> bool:
+        return False
+
+    # ---- Python's operators
+
+    def slot(self: Any, slot: str, function: Any, *operands: Any) -> Any:
+        """`a + b` and its like with a tensor among the operands."""
+        native = SLOT_OPERATORS.get(slot)
+        if native is None:
+            return NotImplemented
+        if any(isinstance(v, complex) for v in operands):
+            raise unsupported("a complex number with a tensor", "complex dtypes are not modelled")
+        layouts = self.infer(native, operands, {})
+        inputs = tensors_in(operands)
+        node = self.record("call_function", function, operands, name=native.name)
+        differs = native.declaration.rule not in (None, none)
+        return self.result(node, layouts[0], inputs, differs)
+
+    def in_place_slot(self: Any, slot: str, function: Any, target: TensorVar, other: Any) -> Any:
+        """`a += b`: in place where Tensor has that slot, else NotImplemented."""
+        native = SLOT_OPERATORS.get(slot)
+        if native is None or not has_in_place(slot):
+            return NotImplemented
+        (layout,) = self.infer(native, (target, other), {})[:1]
+        self.check_write(f"{slot}_", target, layout)
+        self.record("call_function", function, (target, other), None, target.layout, f"{slot}_")
+        self.wrote(target, tensors_in((target, other)))
+        return target
+
+    # ---- indexing
+
+    def get_item(self: Any, x: TensorVar, key: Any) -> Any:
+        keys = key if type(key) is tuple else (key,)
+        if not all(type(k) in BASIC_KEYS for k in keys):
+            return self.advanced_item(x, key)
+        for k in keys:
+            if type(k) is slice:
+                parts = (k.start, k.stop, k.step)
+                if not all(v is None or type(v) in (int, SymInt) for v in parts):
+                    raise unsupported("a slice of a tensor", "its bounds are no ints")
+        layout = self.sliced(x, keys)
+        node = self.record("call_function", operator.getitem, (x, key), layout=layout)
+        return self.result(node, layout, [x], view=True)
+
+    def sliced(self: Any, x: TensorVar, keys: tuple) -> Layout:
+        from rushlight.fx.tracing import index
+
+        low = tuple(self.lower(k) for k in keys)
+        try:
+            return index(Fake(x.layout), low).layout
+        except NOT_ERRORS as error:
+            raise unsupported("indexing a tensor", str(error)) from None
+        except ERRORS as error:
+            key = keys if len(keys) > 1 else keys[0]
+            try:
+                self.real(x)[self.real(key)]
+            except Exception as real:
+                raise self.raised(real.with_traceback(None)) from None
+            raise unsupported("indexing a tensor", str(error)) from None
+
+    def advanced_item(self: Any, x: TensorVar, key: Any) -> Any:
+        """Indices that are no view: the Python function that eager mode runs, interpreted."""
+        from rushlight.eager import indexing
+
+        self.realize_all(key)
+        return self.frames[-1].call(indexing.index, (x, key), {})
+
+    def set_item(self: Any, x: TensorVar, key: Any, value: Any) -> None:
+        """x[key] = value."""
+        keys = key if type(key) is tuple else (key,)
+        if not isinstance(value, (TensorVar, int, float, SymInt, SymFloat)):
+            raise unsupported("assignment to part of a tensor", "the value is no tensor or number")
+        if not all(type(k) in BASIC_KEYS for k in keys):
+            if type(key) is TensorVar and key.layout.dtype == "bool":
+                if not isinstance(value, TensorVar):
+                    from rushlight.eager import indexing
+
+                    self.frames[-1].call(indexing.index, (x, key, value), {})
+                    return
+            raise unsupported("assignment through a tensor of indices", "it is not modelled")
+        layout = self.sliced(x, keys)
+        if isinstance(value, TensorVar):
+            given = value.layout
+            fits = given.rank <= layout.rank and all(
+                m == 1 or m == n
+                for m, n in zip(reversed(given.shape), reversed(layout.shape))
+            )
+            if not fits:
+                raise unsupported("assignment to part of a tensor", "the shapes do not fit")
+        self.check_write("setitem", x, x.layout)
+        self.record("call_function", operator.setitem, (x, key, value))
+        self.wrote(x, tensors_in((x, value)))
+
+
+PLAIN = (int, float, bool, str, bytes, complex, type(None), type(...), _core.dtype)
+MAY_VIEW = ("reshape", "flatten", "narrow", "contiguous", "detach", "to", "expand", "view", "t")
+_in_place: dict[str, bool] = {}
+
+
+def has_in_place(slot: str) -> bool:
+    """Whether Tensor's own in-place slot answers."""
+    found = _in_place.get(slot)
+    if found is None:
+        method = getattr(_core.Tensor, f"__i{slot}__", None)
+        one = eager.ones((1, 1), dtype=_core.int64)
+        try:
+            found = method is not None and method(one, one) is not NotImplemented
+        except (TypeError, RuntimeError):
+            found = True
+        _in_place[slot] = found
+    return found
+
+
+def flatten(values: Any) -> list:
+    out = []
+    for v in values:
+        if isinstance(v, (list, tuple)):
+            out += flatten(v)
+        else:
+            out.append(v)
+    return out
+
+
+def tensors_in(values: Any) -> list[TensorVar]:
+    if type(values) is TensorVar:
+        return [values]
+    if isinstance(values, (list, tuple)):
+        return [t for v in values for t in tensors_in(v)]
+    if isinstance(values, dict):
+        return [t for v in values.values() for t in tensors_in(v)]
+    return []
+
+
+def gathered_call(declaration: Any, args: list) -> tuple:
+    """`x.view(2, n)` as `x.view((2, n))`."""
+    if not args:
+        return ()
+    return (args[0], *gathered(declaration, tuple(args[1:])))
+
+
+def renamed(kwargs: dict) -> dict:
+    names = {"input": "self", "axis": "dim", "keepdims": "keepdim"}
+    return {names.get(k, k): v for k, v in kwargs.items()}
+
+
+__all__ = ["Operators", "data_dependent", "flatten", "has_in_place", "tensors_in"]

@@ -1,0 +1,153 @@
+"""What the program changed outside: containers, attributes, cells, globals. Found at the end of a
+capture by comparing the stand-ins with what they stood for, and replayed after the graph."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from bytecode import FreeVar, Instr
+
+from . import runtime
+from .codegen import Codegen, const
+from .sources import Source
+from .variables.objects import MISSING, Cell
+
+
+def changed_shadows(state: Any) -> list[Any]:
+    """Shadows whose contents are no longer the same objects in the same order."""
+    return [s for s in state.shadows.values() if s.before is not None and differs(s)]
+
+
+def differs(shadow: Any) -> bool:
+    value, before = shadow.value, shadow.before
+    if isinstance(value, dict):
+        now = list(value.items())
+        return len(now) != len(before) or any(
+            a[0] is not b[0] and a[0] != b[0] or a[1] is not b[1] for a, b in zip(now, before)
+        )
+    if isinstance(value, set):
+        return value != before
+    return len(value) != len(before) or any(a is not b for a, b in zip(value, before))
+
+
+def guard_identities(state: Any) -> None:
+    """What is written must be other than what else was met of its kind: one object under two names
+    would be changed under both."""
+    written = changed_shadows(state)
+    others: dict[type, list[Source]] = {}
+    for s in state.shadows.values():
+        others.setdefault(type(s.value), []).append(s.source)
+    for s in written:
+        for other in others[type(s.value)]:
+            distinct(state, s.source, other)
+    instances = [v for v in state.keep if type(v).__name__ == "Instance" and v.source is not None]
+    for w in state.written.values():
+        for other in instances:
+            if other is not w and other.cls is w.cls:
+                distinct(state, w.source, other.source)
+
+
+def distinct(state: Any, a: Source, b: Source) -> None:
+    if a is not b and a.op != "const" and b.op != "const":
+        pair = (a, b) if id(a) < id(b) else (b, a)
+        state.guard("distinct", None, pair)
+
+
+def prepare_effects(gen: Codegen, state: Any) -> list[Any]:
+    """Everything needed is made; gives the functions that emit the changes, in order."""
+    actions: list[Any] = []
+    for shadow in changed_shadows(state):
+        prepare_shadow(gen, shadow, actions)
+    for instance in list(state.written.values()):
+        gen.prepare(instance)
+        for v in instance.fields.values():
+            gen.prepare(v)
+        fields = dict(instance.fields)
+        actions.append(lambda o=instance, f=fields: gen.fill_fields(o, f))
+    for cell in list(state.cells.values()):
+        if cell.written:
+            prepare_cell(gen, state, cell, actions)
+    for namespace, name, value in state.globals_written.values():
+        gen.prepare(value)
+        actions.append(lambda n=namespace, k=name, v=value: write_global(gen, n, k, v))
+    for kind, module in state.effects:
+        assert kind == "changed"
+        if not module.fresh:
+            gen.prepare(module)
+            actions.append(lambda m=module: call_with(gen, runtime.replay_changed, m))
+    return actions
+
+
+def prepare_shadow(gen: Codegen, shadow: Any, actions: list) -> None:
+    value = shadow.value
+    gen.prepare(value)
+    if isinstance(value, dict):
+        gen.prepare_items(value)
+        actions.append(lambda: gen.fill_dict(value))
+        return
+    for v in value:
+        gen.prepare(v)
+    function = runtime.fill_list
+    if isinstance(value, set):
+        function = runtime.fill_set  # type: ignore[assignment]
+    elif isinstance(value, collections.deque):
+        function = runtime.fill_deque  # type: ignore[assignment]
+    actions.append(lambda: gen.fill_sequence(function, value))
+
+
+def prepare_cell(gen: Codegen, state: Any, cell: Cell, actions: list) -> None:
+    source = state.sources[id(cell)]
+    if cell.content is not MISSING:
+        gen.prepare(cell.content)
+    if source.op == "cell" and source.name in gen.own.co_freevars:
+        name = source.name
+
+        def write() -> None:
+            if cell.content is MISSING:
+                gen.emit(Instr("DELETE_DEREF", FreeVar(name)))
+                return
+            gen.load(cell.content)
+            gen.emit(Instr("STORE_DEREF", FreeVar(name)))
+
+        actions.append(write)
+        return
+    if source.op == "cell":
+        push: Any = lambda: gen.emit(const(cell.real))
+    else:
+        if source not in gen.source_temps:
+            if source.op == "arg":
+                gen.emit(Instr("LOAD_FAST", source.name))
+            else:
+                gen.load_source(source)
+            gen.source_temps[source] = gen.store(cell)
+        push = lambda: gen.load(cell)
+    if cell.content is MISSING:
+        actions.append(lambda: discard(gen, runtime.clear_cell, push))
+    else:
+        actions.append(
+            lambda: discard(gen, runtime.set_cell, push, lambda: gen.load(cell.content))
+        )
+
+
+def discard(gen: Codegen, function: Any, *parts: Any) -> None:
+    gen.call_runtime(function, *parts)
+    gen.emit(Instr("POP_TOP"))
+
+
+def call_with(gen: Codegen, function: Any, value: Any) -> None:
+    discard(gen, function, lambda: gen.load(value))
+
+
+def write_global(gen: Codegen, namespace: dict, name: str, value: Any) -> None:
+    if namespace is gen.frame.namespace:
+        gen.load(value)
+        gen.emit(Instr("STORE_GLOBAL", name))
+        return
+    discard(
+        gen,
+        runtime.set_item,
+        lambda: gen.emit(const(namespace)),
+        lambda: gen.emit(const(name)),
+        lambda: gen.load(value),
+    )

@@ -1,0 +1,121 @@
+"""Where a value of a frame comes from: the path that a guard walks and that code can load again.
+
+    arg        a parameter of the frame          attr       getattr(parent, key)
+    global     a name in a dict of globals       dict_attr  vars(parent)[key]
+    const      a fixed object                    item       parent[key] of a dict
+    cell       the content of a fixed cell       index      parent[key] of a tuple or list
+    closure    content of a function's cell      default, kwdefault   a function's defaults
+    grad       parent.grad                       type, len  type(parent), len(parent)
+
+One source is one object: children are kept by their parents, so that equal paths are identical.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+ROOTS = ("arg", "global", "builtin", "cell", "const")
+
+
+class Source:
+    __slots__ = ("children", "key", "name", "op", "parent")
+
+    def __init__(self, op: str, parent: Source | None, key: Any, name: str) -> None:
+        self.op, self.parent, self.key, self.name = op, parent, key, name
+        self.children: dict[Any, Source] = {}
+
+    def child(self, op: str, key: Any = None) -> Source:
+        """The source one step further."""
+        index = (op, type(key), key if is_hashable(key) else id(key))
+        found = self.children.get(index)
+        if found is None:
+            found = self.children[index] = Source(op, self, key, self.spell(op, key))
+        return found
+
+    def spell(self, op: str, key: Any) -> str:
+        base = self.name
+        if op in ("attr", "dict_attr"):
+            return f"{base}.{key}"
+        if op in ("item", "index"):
+            return f"{base}[{key!r}]"
+        if op == "default":
+            return f"{base}.__defaults__[{key}]"
+        if op == "kwdefault":
+            return f"{base}.__kwdefaults__[{key!r}]"
+        if op == "closure":
+            return f"{base}.__closure__[{key}].cell_contents"
+        if op == "call":
+            return f"{getattr(key, '__name__', 'call')}({base})"
+        return f"{base}.grad" if op == "grad" else f"{op}({base})"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def is_hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+class Roots:
+    """The root sources of one capture."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Source] = {}
+
+    def make(self, op: str, index: Any, key: Any, name: str) -> Source:
+        found = self.known.get((op, index))
+        if found is None:
+            found = self.known[op, index] = Source(op, None, key, name)
+        return found
+
+    def arg(self, i: int, name: str) -> Source:
+        return self.make("arg", i, i, name)
+
+    def variable(self, namespace: dict, name: str) -> Source:
+        return self.make("global", (id(namespace), name), (namespace, name), name)
+
+    def const(self, value: Any) -> Source:
+        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+        return self.make("const", id(value), value, str(name or type(value).__name__))
+
+    def cell(self, cell: Any, name: str) -> Source:
+        return self.make("cell", id(cell), cell, name)
+
+
+def fetch(source: Source, arguments: tuple, memo: dict | None = None) -> Any:
+    """The value that a source names now. Raises what the steps raise."""
+    memo = {} if memo is None else memo
+    if source in memo:
+        return memo[source]
+    parent = fetch(source.parent, arguments, memo) if source.parent is not None else None
+    memo[source] = value = STEPS[source.op](parent, source.key, arguments)
+    return value
+
+
+def variable(_: Any, key: tuple, __: tuple) -> Any:
+    namespace, name = key
+    return namespace[name]
+
+
+STEPS: dict[str, Any] = {
+    "arg": lambda p, k, arguments: arguments[k],
+    "global": variable,
+    "builtin": variable,
+    "const": lambda p, k, a: k,
+    "cell": lambda p, k, a: k.cell_contents,
+    "attr": lambda p, k, a: getattr(p, k),
+    "dict_attr": lambda p, k, a: p.__dict__[k],
+    "type": lambda p, k, a: type(p),
+    "item": lambda p, k, a: p[k],
+    "index": lambda p, k, a: p[k],
+    "default": lambda p, k, a: p.__defaults__[k],
+    "kwdefault": lambda p, k, a: p.__kwdefaults__[k],
+    "closure": lambda p, k, a: p.__closure__[k].cell_contents,
+    "grad": lambda p, k, a: p.grad,
+    "len": lambda p, k, a: len(p),
+    "call": lambda p, k, a: k(p),
+}

@@ -1,0 +1,214 @@
+"""The graph of a captured program: calls as the program made them, in-place writes, random numbers
+and grad modes included. It is what dynamo gives, and what a backend takes; `fx.trace` of it gives
+the functional graph of operators.
+
+    node = placeholder    target: its name
+         | get_attr       target: the name of a constant
+         | call_function  target: any callable
+         | call_method    target: a method's name, args[0] is the object
+         | call_module    target: the name of a submodule
+         | output         args: (what is returned,)
+
+    argument = node | constant | tuple, list, dict or slice of arguments
+
+Invariant: nodes stand in the order in which the program ran, and a graph is run in that order.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rushlight.errors import CompilerBug
+
+KINDS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
+PLAIN = (int, float, bool, str, bytes, complex, type(None), type(...))
+
+
+class CallNode:
+    """One node. `meta` has `layout` (of a tensor), `where` (the user's line), and what passes
+    add."""
+
+    __slots__ = ("args", "graph", "kwargs", "meta", "name", "op", "target")
+
+    def __init__(
+        self, graph: CallGraph, op: str, target: Any, args: tuple, kwargs: dict, name: str
+    ) -> None:
+        self.graph, self.op, self.target, self.name = graph, op, target, name
+        self.args, self.kwargs = args, kwargs
+        self.meta: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def reads(self) -> tuple[CallNode, ...]:
+        """The nodes among the arguments, in order, once each."""
+        return tuple(dict.fromkeys(nodes_in((self.args, self.kwargs))))
+
+
+def nodes_in(argument: Any) -> Iterator[CallNode]:
+    if isinstance(argument, CallNode):
+        yield argument
+    elif isinstance(argument, (list, tuple)):
+        for a in argument:
+            yield from nodes_in(a)
+    elif isinstance(argument, dict):
+        for a in argument.values():
+            yield from nodes_in(a)
+    elif isinstance(argument, slice):
+        yield from nodes_in((argument.start, argument.stop, argument.step))
+
+
+class CallGraph:
+    """Nodes in order. `constants` are the objects that get_attr nodes and arguments name."""
+
+    def __init__(self, name: str = "forward") -> None:
+        self.name = name
+        self.nodes: list[CallNode] = []
+        self.names: set[str] = set()
+        self.constants: dict[str, Any] = {}
+        self.effects = False  # whether a node does more than make its result
+        self.writes_inputs = False  # whether a node may write what existed before the graph
+
+    def add(
+        self, op: str, target: Any, args: tuple = (), kwargs: dict | None = None, name: str = ""
+    ) -> CallNode:
+        node = CallNode(self, op, target, args, kwargs or {}, self.fresh(name or spelled(target)))
+        self.nodes.append(node)
+        return node
+
+    def fresh(self, base: str) -> str:
+        base = re.sub(r"\W", "_", base).strip("_").lower() or "value"
+        if base[0].isdigit() or keyword.iskeyword(base) or base in ("self", "ops"):
+            base = f"v_{base}"
+        name, i = base, 1
+        while name in self.names:
+            name, i = f"{base}_{i}", i + 1
+        self.names.add(name)
+        return name
+
+    def placeholder(self, name: str) -> CallNode:
+        return self.add("placeholder", name, name=name)
+
+    def output(self, value: Any) -> CallNode:
+        return self.add("output", "output", (value,))
+
+    @property
+    def placeholders(self) -> list[CallNode]:
+        return [n for n in self.nodes if n.op == "placeholder"]
+
+    @property
+    def calls(self) -> list[CallNode]:
+        return [n for n in self.nodes if n.op.startswith("call_")]
+
+    def verify(self) -> CallGraph:
+        """Raises CompilerBug where a node reads what is not made before it."""
+        known: set[CallNode] = set()
+        for n in self.nodes:
+            if n.op not in KINDS:
+                raise CompilerBug("fx", f"{n.name} is of kind {n.op!r}", self.print())
+            for r in n.reads:
+                if r not in known:
+                    raise CompilerBug(
+                        "fx", f"{n.name} reads {r.name}, not made before it", self.print()
+                    )
+            known.add(n)
+        if not self.nodes or self.nodes[-1].op != "output":
+            raise CompilerBug("fx", "the graph has no output", self.print())
+        return self
+
+    def source(self, annotate: bool = True, bound: bool = True) -> tuple[str, dict[str, Any]]:
+        """(Python source of `def forward(self, ...)`, the objects that it names); without `self`
+        where not `bound`."""
+        writer = Writer(self)
+        lines, where = [], ""
+        for n in self.nodes:
+            if n.op == "placeholder":
+                continue
+            place = n.meta.get("where", "")
+            if annotate and place and place != where:
+                where = place
+                lines.append(f"    # {place}")
+            lines.append("    " + writer.statement(n, annotate))
+        inputs = ", ".join([*(["self"] if bound else []), *(n.name for n in self.placeholders)])
+        return f"def {self.name}({inputs}):\n" + "\n".join(lines) + "\n", writer.objects
+
+    def print(self) -> str:
+        return self.source()[0]
+
+    __str__ = print
+
+    def compile(self, bound: bool = True) -> Callable:
+        """The graph as one Python function of (`self` and) its inputs."""
+        text, objects = self.source(annotate=False, bound=bound)
+        namespace = dict(objects)
+        exec(compile(text, f"<graph {self.name}>", "exec"), namespace)
+        return namespace[self.name]
+
+
+def spelled(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", "call")
+
+
+class Writer:
+    """Arguments and targets as text, and the objects that the text names."""
+
+    def __init__(self, graph: CallGraph) -> None:
+        self.graph = graph
+        self.objects: dict[str, Any] = {}
+        self.known: dict[int, str] = {}
+
+    def statement(self, n: CallNode, annotate: bool) -> str:
+        if n.op == "output":
+            return f"return {self.argument(n.args[0])}"
+        layout = n.meta.get("layout")
+        left = f"{n.name}: {layout_text(layout)}" if annotate and layout is not None else n.name
+        if n.op in ("get_attr", "call_module"):
+            what = f"self.{n.target}"
+            return f"{left} = {what}" + (self.call(n.args, n.kwargs) if n.op != "get_attr" else "")
+        if n.op == "call_method":
+            return f"{left} = {n.args[0]}.{n.target}{self.call(n.args[1:], n.kwargs)}"
+        return f"{left} = {self.object(n.target, 'f')}{self.call(n.args, n.kwargs)}"
+
+    def call(self, args: tuple, kwargs: dict) -> str:
+        given = [self.argument(a) for a in args]
+        given += [f"{k}={self.argument(v)}" for k, v in kwargs.items()]
+        return f"({', '.join(given)})"
+
+    def argument(self, a: Any) -> str:
+        if isinstance(a, CallNode):
+            return a.name
+        if type(a) is tuple:
+            return f"({''.join(self.argument(v) + ', ' for v in a).strip()})"
+        if type(a) is list:
+            return f"[{', '.join(map(self.argument, a))}]"
+        if type(a) is dict:
+            return "{" + ", ".join(f"{k!r}: {self.argument(v)}" for k, v in a.items()) + "}"
+        if type(a) is slice:
+            return f"slice({', '.join(map(self.argument, (a.start, a.stop, a.step)))})"
+        if type(a) is float and a - a != 0 or type(a) is complex:  # inf and nan have no literal
+            return self.object(a, "number")
+        return repr(a) if type(a) in PLAIN else self.object(a, "constant")
+
+    def object(self, value: Any, base: str) -> str:
+        """A name for an object: its own where it has one."""
+        if id(value) in self.known:
+            return self.known[id(value)]
+        name = getattr(value, "__name__", None) or getattr(value, "name", None)
+        name = name if isinstance(name, str) and name.isidentifier() else base
+        if not callable(value) and name != base:
+            name = f"{type(value).__name__}_{name}"
+        taken = name
+        i = 1
+        while taken in self.objects or taken in self.graph.names or keyword.iskeyword(taken):
+            taken, i = f"{name}_{i}", i + 1
+        self.objects[taken] = value
+        self.known[id(value)] = taken
+        return taken
+
+
+def layout_text(layout: Any) -> str:
+    return f'"{layout}"'
