@@ -60,14 +60,17 @@ _LAZY = {
     "cuda": "cuda",
     "serialization": "serialization",
     "utils": "utils",
+    "dynamo": "dynamo",
+    "compiler": "compiler",
 }
 # Functions that load their room when they are first asked for.
 _LAZY_FUNCTIONS = {
     "explain": "observation",
     "save": "interop.checkpoint",
     "load": "interop.checkpoint",
+    "compile": "dynamo.entry",
 }
-_PLANNED = ("compile", "jit", "distributed", "profiler", "export", "func", "vmap")
+_PLANNED = ("jit", "distributed", "profiler", "export", "func", "vmap")
 
 
 def __getattr__(name):

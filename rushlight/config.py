@@ -42,6 +42,8 @@ SETTINGS = (
         "Raise where a stage, artifact kind or reason id is not in its registry."),
     Setting("cache_dir", "RUSHLIGHT_CACHE_DIR", "",
         "Folder of compiled artifacts; empty: ~/.cache/rushlight."),
+    Setting("recompile_limit", "RUSHLIGHT_RECOMPILE_LIMIT", 8,
+        "How many captures of one function are kept before its calls run in eager mode."),
     Setting("isa", "RUSHLIGHT_ISA", "",
         "Instruction set of the precompiled kernels: v2, v3 or v4; empty: the best this CPU has.",
         changes_code=True, native=True),
@@ -52,12 +54,15 @@ SETTINGS = (
 class Flags:
     """One attribute a setting, as SETTINGS lists them."""
 
-    __slots__ = ("logs", "compile_debug", "debug_dir", "strict", "cache_dir", "isa")
+    __slots__ = (
+        "logs", "compile_debug", "debug_dir", "strict", "cache_dir", "recompile_limit", "isa",
+    )  # fmt: skip
     logs: str
     compile_debug: bool
     debug_dir: str
     strict: bool
     cache_dir: str
+    recompile_limit: int
     isa: str
 
     def __init__(self, **values: Any) -> None:

@@ -50,6 +50,9 @@ IDS: dict[str, Id] = {i.id: i for i in (
         "Python needed a value that is known only when the graph runs."),
     Id("capture.guard_failed", "recompile",
         "An assumption of an earlier capture did not hold for this call."),
+    Id("capture.recompile_limit", "recompile",
+        "A function was captured as often as the limit allows; other calls of it run in eager "
+        "mode."),
     Id("fusion.space", "fusion", "Two loops go over different index spaces."),
     Id("fusion.dependency", "fusion",
         "Fusing would read a value before all of it is written, or make a cycle."),

@@ -13,6 +13,7 @@ class ShapeEnv:
     def __init__(self):
         self.hints = {}
         self.guards = []  # (text, answer), in the order asked, without repetition
+        self.quotients = {}  # name of an opaque quotient -> (dividend, divisor)
         self.relations = []  # the same as (relation, left, right, answer)
 
     def size(self, name, hint):
@@ -108,7 +109,6 @@ class Sym:
         if divided := divide(self, other):
             return divided
         name = f"({self} // {other})"
-        self.env.quotients = getattr(self.env, "quotients", {})
         self.env.quotients[name] = (self, other)
         return self.env.size(name, int(self) // int(other))
 

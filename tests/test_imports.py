@@ -32,6 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "fx": {"ops"},
     "fake": {"ops", "eager"},
     "dynamo": {"fx", "fake", "eager", "nn", "ops", BINDINGS},
+    "compiler": {"dynamo"},
     "aot_autograd": {"fx", "fake", "ops"},
     "decomposition": {"fx", "fake", "ops"},
     "inductor": {"fx", "fake", "loops", "ops", "runtime"},

@@ -3,6 +3,14 @@
 
 from .backends import BACKENDS, register_backend
 from .breaks import GraphBreakError
-from .entry import OptimizedModule, compile_any, disable, graph_break, is_compiling, reset
+from .entry import (
+    OptimizedModule,
+    allow_in_graph,
+    compile,
+    disable,
+    graph_break,
+    is_compiling,
+    reset,
+)
 from .graph_module import GraphModule
 from .wrapping import mark_dynamic

@@ -32,7 +32,17 @@ from .variables.tensor import TensorVar
 
 NOT_FOUND: Any = type("NotFound", (), {"__repr__": lambda self: "<not found>"})()
 DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "<deleted>"})()
-TRUSTED = ("rushlight.", "builtins", "collections", "functools", "contextlib", "enum", "typing", "abc", "dataclasses")
+TRUSTED = (
+    "rushlight.",
+    "builtins",
+    "collections",
+    "functools",
+    "contextlib",
+    "enum",
+    "typing",
+    "abc",
+    "dataclasses",
+)
 MISS = object()
 
 
@@ -52,7 +62,7 @@ def type_of(value: Any) -> type:
         return type_of(value.function)
     if cls is Opaque:
         return type(value.value)
-    from .variables.generator import Generator
+    from .generators import Generator
 
     return types.GeneratorType if cls is Generator else cls
 
@@ -80,6 +90,8 @@ def class_value(state: Any, c: type, name: str) -> Any:
     if pending is not MISS:
         return pending
     value = c.__dict__[name]
+    if c in state.made_classes:
+        return value
     if trusted(c.__module__) and (callable(value) or hasattr(value, "__get__")):
         return value
     source = state.roots.const(c).child("attr", "__dict__").child("item", name)
@@ -132,6 +144,8 @@ def load_attr(frame: Any, value: Any, name: str) -> Any:
         return load_enum(frame, value, name)
     if isinstance(value, BaseException):
         return load_exception(frame, value, name)
+    if cls.__module__ == "rushlight.dynamo.generators":
+        return load_generator(frame, value, name)
     if cls in (property, staticmethod, classmethod, functools.partial) or cls in PARTIALS:
         found = state.native(getattr, value, name)
         return found
@@ -157,7 +171,7 @@ UNSAFE: tuple = (types.FrameType, types.TracebackType, types.CodeType)
 
 
 def load_instance(frame: Any, value: Instance, name: str) -> Any:
-    state, cls = frame.state, value.cls
+    cls = value.cls
     own = cls.__getattribute__
     if own is not object.__getattribute__ and type(own) is types.FunctionType:
         return frame.call(own, (value, name), {})
@@ -252,7 +266,7 @@ def load_field(state: Any, value: Instance, name: str) -> Any:
         return NOT_FOUND
     if name in real:
         return state.wrap(real[name], value.source.child("dict_attr", name))
-    state.guard("absent", value.source, name)
+    state.guard("absent", value.source.child("attr", "__dict__"), name)
     return NOT_FOUND
 
 
@@ -425,14 +439,23 @@ def by_name(value: Any) -> bool:
     """Whether it is a thing that a trusted module binds once: a function, a class, a module, an
     operator."""
     return isinstance(value, (types.FunctionType, type, types.ModuleType)) or (
-        callable(value) and not isinstance(value, (list, dict))
+        callable(value)
+        and not isinstance(value, (list, dict))
         and type(value).__module__ in ("builtins", "rushlight", "rushlight._core")
     )
 
 
 def load_class(frame: Any, cls: type, name: str) -> Any:
     state = frame.state
-    if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__base__"):
+    if name in (
+        "__name__",
+        "__qualname__",
+        "__module__",
+        "__doc__",
+        "__mro__",
+        "__bases__",
+        "__base__",
+    ):
         return getattr(cls, name)
     if name == "__class__":
         return type(cls)
@@ -482,10 +505,11 @@ def load_function(frame: Any, value: Any, name: str) -> Any:
     source = state.sources.get(id(value))
     if name in ("__name__", "__qualname__", "__module__", "__doc__", "__code__"):
         return getattr(value, name)
-    if name == "__get__":
-        raise unsupported("__get__ of a function", "it is not modelled")
-    if name == "__defaults__" and source is not None:
-        return state.wrap(value.__defaults__, source.child("attr", name))
+    if name in ("__defaults__", "__kwdefaults__", "__annotations__", "__type_params__", "__dict__"):
+        held = getattr(value, name, MISS)
+        if held is not MISS:
+            base = source if source is not None else state.roots.const(value)
+            return state.wrap(held, base.child("attr", name))
     if name in value.__dict__ and source is not None:
         return state.wrap(value.__dict__[name], source.child("dict_attr", name))
     if name in value.__dict__:
@@ -493,7 +517,7 @@ def load_function(frame: Any, value: Any, name: str) -> Any:
     if name.startswith("__") and hasattr(value, name):
         raise unsupported(f"attribute {name} of a function", "it is not modelled")
     if source is not None:
-        state.guard("absent", source, name)
+        state.guard("absent", source.child("attr", "__dict__"), name)
     error = AttributeError(f"'function' object has no attribute '{name}'", name=name)
     raise state.raised(error)
 
@@ -506,6 +530,8 @@ def load_made_function(frame: Any, value: Function, name: str) -> Any:
         return found
     if name == "__code__":
         return value.code
+    if name == "__type_params__":
+        return ()
     if name == "__dict__":
         return value.fields
     if name == "__call__":
@@ -544,8 +570,10 @@ def load_super(frame: Any, value: Super, name: str) -> Any:
 def load_enum(frame: Any, value: Any, name: str) -> Any:
     if name in ("name", "value", "_name_", "_value_"):
         found = getattr(value, name)
-        return found if type(found) in (int, str, float, bool, type(None)) else frame.state.wrap(
-            found, frame.state.roots.const(value).child("attr", name)
+        return (
+            found
+            if type(found) in (int, str, float, bool, type(None))
+            else frame.state.wrap(found, frame.state.roots.const(value).child("attr", name))
         )
     for c in type(value).__mro__:
         if name in c.__dict__:
@@ -566,6 +594,14 @@ def load_exception(frame: Any, value: BaseException, name: str) -> Any:
                 return bind(frame, found, value, type(value), name)
             break
     return frame.state.native(getattr, value, name)
+
+
+def load_generator(frame: Any, value: Any, name: str) -> Any:
+    if name in ("send", "throw", "close", "__next__", "__iter__"):
+        return getattr(value, name)
+    if name == "__name__":
+        return value.frame.code.co_name
+    raise unsupported(f"attribute {name} of a generator", "it is not modelled")
 
 
 def load_cell(frame: Any, value: Cell, name: str) -> Any:

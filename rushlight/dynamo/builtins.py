@@ -50,17 +50,44 @@ PURE = {
     functools.reduce, itertools.tee, *(v for v in vars(math).values() if callable(v)),
     *(v for v in vars(operator).values() if isinstance(v, types.BuiltinFunctionType)),
 }  # fmt: skip
-OUTSIDE = {print, input, open, exec, eval, compile, __import__, globals, locals, dir, id, breakpoint}
+OUTSIDE = {
+    print,
+    input,
+    open,
+    exec,
+    eval,
+    compile,
+    __import__,
+    globals,
+    locals,
+    dir,
+    id,
+    breakpoint,
+}
 STRUCTURAL = {
     "append", "pop", "insert", "clear", "get", "setdefault", "keys", "values", "items",
     "move_to_end", "popitem", "appendleft", "popleft", "update", "reverse", "copy", "extend",
     "extendleft", "rotate", "__len__", "__setitem__", "__iter__", "add", "discard",
 }  # fmt: skip
-CONTAINERS = (list, dict, set, tuple, frozenset, str, bytes, int, float, bool, range, slice, complex)
+CONTAINERS = (
+    list,
+    dict,
+    set,
+    tuple,
+    frozenset,
+    str,
+    bytes,
+    int,
+    float,
+    bool,
+    range,
+    slice,
+    complex,
+)
 
 
 def call_builtin(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-    state, kind = f.state, type(function)
+    kind = type(function)
     leaf = NATIVE_LEAVES.get(function) if kind is types.BuiltinFunctionType else None
     if leaf is not None:
         return leaf(f, *args, **kwargs)
@@ -79,7 +106,7 @@ def call_builtin(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
                 return pure(f, function, args, kwargs)
         elif isinstance(owner, type):
             if owner in CLASS_METHODS or issubclass(owner, tuple):
-                return pure(f, function, args, kwargs)
+                return class_method(f, function, args, kwargs)
         else:
             return method(f, owner, function, args, kwargs)
     if kind in GETTERS:
@@ -123,6 +150,15 @@ def pure(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if type(found) in (list, dict, set):
         state.note_made(found)
     return found
+
+
+def class_method(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """`dict.fromkeys(...)`, `tuple.__new__(cls, items)`."""
+    from .iteration import listed
+
+    check(function, args)
+    args = tuple(listed(f, a) if hasattr(a, "__next__") else f.state.realize_all(a) for a in args)
+    return f.state.note_made(settle(f, f.state.native(function, *args, **kwargs)))
 
 
 def check(function: Any, args: tuple) -> None:
@@ -170,6 +206,8 @@ def method(f: Any, owner: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if shadow is not None and plain_key(args[0]):
             found = state.item_of_unfilled(shadow, args[0], ABSENT)
             return found if found is not ABSENT else args[1] if len(args) > 1 else None
+    if name == "append" and type(owner) is list and state.unfilled(owner) is not None:
+        return state.native(function, *args, **kwargs)
     state.fill(owner)
     if name not in STRUCTURAL:
         state.realize_all(owner)
@@ -231,7 +269,12 @@ def call_descriptor(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if handler is not None:
             return handler(f, *args, **kwargs)
         raise unsupported(f"{function.__qualname__} of an object", "it is not modelled")
-    if isinstance(first, BaseException) and issubclass(owner, BaseException) or owner is object and isinstance(first, BaseException):
+    if (
+        isinstance(first, BaseException)
+        and issubclass(owner, BaseException)
+        or owner is object
+        and isinstance(first, BaseException)
+    ):
         if function.__name__ in ("__init__", "__str__", "__repr__", "__setattr__", "__new__"):
             return f.state.native(function, *args, **kwargs)
     if type(first) in (SymInt, SymFloat) or not safe_owner(first):
@@ -292,7 +335,9 @@ def call_issubclass(f: Any, cls: Any, kinds: Any) -> bool:
 
 def call_getattr(f: Any, value: Any, name: Any, *default: Any) -> Any:
     if type(name) is not str:
-        raise f.raised(TypeError("attribute name must be string, not " + repr(type_of(name).__name__)))
+        raise f.raised(
+            TypeError("attribute name must be string, not " + repr(type_of(name).__name__))
+        )
     try:
         return load_attr(f, f.realize(value), name)
     except AttributeError as error:
@@ -361,7 +406,7 @@ def call_next(f: Any, iterator: Any, *default: Any) -> Any:
 def call_callable(f: Any, value: Any) -> bool:
     cls = type(value)
     if cls is Instance:
-        return hasattr(value.cls, "__call__")
+        return any("__call__" in c.__dict__ for c in value.cls.__mro__)
     if cls in (Function, Method, Reenter, TensorMethod):
         return True
     if cls is TensorVar:
@@ -398,7 +443,11 @@ def text_of(f: Any, value: Any, function: Any, *spec: Any) -> str:
     """str(), repr() or format() of a value."""
     state, cls = f.state, type(value)
     if cls is Instance:
-        names = {str: ("__str__", "__repr__"), repr: ("__repr__",), format: ("__format__", "__str__", "__repr__")}
+        names = {
+            str: ("__str__", "__repr__"),
+            repr: ("__repr__",),
+            format: ("__format__", "__str__", "__repr__"),
+        }
         for name in names[function]:
             found = class_attribute(state, value.cls, name)
             if type(found) in (types.FunctionType, Function):
@@ -409,7 +458,9 @@ def text_of(f: Any, value: Any, function: Any, *spec: Any) -> str:
     if cls in (Function, Method, Opaque, Cell, Super, InstanceDict) or (
         callable(value) and not isinstance(value, type) and cls is not SymInt
     ):
-        raise unsupported(f"{function.__name__} of a {type_of(value).__name__}", "the text may hold an address")
+        raise unsupported(
+            f"{function.__name__} of a {type_of(value).__name__}", "the text may hold an address"
+        )
     state.realize_all(value)
     return state.native(function, value, *spec)
 

@@ -72,9 +72,9 @@ def instructions(code: CodeType) -> tuple[Instruction, ...]:
         if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
             target = position[i.argval]
         elif i.opname == "COMPARE_OP":
-            value = dis.cmp_op[i.arg >> COMPARE_SHIFT]
+            value = dis.cmp_op[(i.arg or 0) >> COMPARE_SHIFT]
         elif i.opname == "LOAD_CONST" or i.opname == "RETURN_CONST" or i.opname == "KW_NAMES":
-            value = code.co_consts[i.arg]
+            value = code.co_consts[i.arg or 0]
         found.append(Instruction(n, i.opname, i.arg, value, target, line, table.get(n)))
     return tuple(found)
 

@@ -62,6 +62,10 @@ def call(f: Frame, function: Any, args: tuple, kwargs: dict) -> Any:
         return call(f, f.state.plain(function.func), (*function.args, *args), merged)
     if cls is Reenter:
         return call(f, function.function, args, kwargs)
+    if cls is _core.Factory:
+        return call(f, function.__wrapped__, args, kwargs)
+    if cls is _core.CompiledFunction:
+        return call(f, function.callable, args, kwargs)
     if cls is DictMethod:
         return function.run(f, *args, **kwargs)
     if cls is Opaque:
@@ -105,9 +109,7 @@ def refuse(function: Any) -> None:
         )
 
 
-def inline(
-    f: Frame, code: Any, namespace: dict, local: dict, cells: dict, record: tuple
-) -> Any:
+def inline(f: Frame, code: Any, namespace: dict, local: dict, cells: dict, record: tuple) -> Any:
     if is_coroutine(code):
         raise unsupported(f"a call of {code.co_qualname}", "coroutines are not modelled")
     made = Frame(f.state, code, namespace, local, cells, record)
@@ -133,9 +135,7 @@ def outside_defaults(state: Any, function: Any) -> tuple:
     if source is None:
         source = state.roots.const(function)
     if defaults:
-        defaults = tuple(
-            Lazy(v, source.child("default", i)) for i, v in enumerate(defaults)
-        )
+        defaults = tuple(Lazy(v, source.child("default", i)) for i, v in enumerate(defaults))
     if kwdefaults:
         kwdefaults = {k: Lazy(v, source.child("kwdefault", k)) for k, v in kwdefaults.items()}
     return code, defaults, kwdefaults
@@ -146,7 +146,7 @@ def outside_closure(state: Any, function: Any) -> list[Cell]:
     if source is None:
         source = state.roots.const(function)
     cells = function.__closure__ or ()
-    base = source.child("attr", "__closure__") if cells else None
+    base = source.child("attr", "__closure__")
     return [state.cell_of(c, base.child("index", i)) for i, c in enumerate(cells)]
 
 
@@ -191,22 +191,19 @@ def bind_arguments(
 
 def wrong_call(f: Frame, function: Any, args: tuple, kwargs: dict) -> BaseException:
     """CPython's own TypeError for these arguments."""
-    from .stand_in import binder
-
     stub: Any = function
     if type(function) is Function:
-        stub = types.FunctionType(
-            function.code.replace(co_freevars=(), co_code=b"", co_exceptiontable=b"")
-            if False
-            else plain_code(function.code),
-            {},
-            function.name,
-            function.defaults,
-        )
+        stub = types.FunctionType(plain_code(function.code), {}, function.name, function.defaults)
         stub.__qualname__ = function.qualname
         stub.__kwdefaults__ = function.kwdefaults
+    else:
+        stub = types.FunctionType(
+            plain_code(function.__code__), {}, function.__name__, function.__defaults__
+        )
+        stub.__qualname__ = function.__qualname__
+        stub.__kwdefaults__ = function.__kwdefaults__
     try:
-        binder(stub)(*args, **kwargs)
+        stub(*args, **kwargs)
     except TypeError as error:
         return f.raised(error.with_traceback(None))
     return unsupported(f"a call of {function!r}", "its arguments could not be bound")

@@ -43,7 +43,9 @@ class Shadow:
 class Capture(Operators, Wrapping):
     """State of one capture; the interpreter's frames share it."""
 
-    def __init__(self, dynamic: dict, stop_at: int | None = None, force: bool | None = None) -> None:
+    def __init__(
+        self, dynamic: dict, stop_at: int | None = None, force: bool | None = None
+    ) -> None:
         self.graph = CallGraph()
         self.roots = Roots()
         self.guards: dict[tuple, Guard] = {}
@@ -85,9 +87,7 @@ class Capture(Operators, Wrapping):
     def stack(self) -> tuple[str, ...]:
         """The user's frames, outermost first."""
         return tuple(
-            f"{f.file}:{f.line} in {f.name}"
-            for f in self.frames
-            if not f.file.startswith(PACKAGE)
+            f"{f.file}:{f.line} in {f.name}" for f in self.frames if not f.file.startswith(PACKAGE)
         )
 
     # ---- guards
@@ -117,7 +117,7 @@ class Capture(Operators, Wrapping):
         except Exception as error:
             if isinstance(error, RecursionError):
                 raise unsupported("deep recursion", "the interpreter's own stack is full") from None
-            raise self.raised(error)
+            raise self.raised(error) from None
 
     def enter(self, function: Any, args: tuple, kwargs: dict) -> Any:
         """The interpreter called from within a builtin."""
@@ -225,7 +225,9 @@ class Capture(Operators, Wrapping):
                 found = self.graph_input(name, self.symbols[name])
             else:
                 top, bottom = self.env.quotients[name]
-                found = self.call(operator.floordiv, self.number_node(top), self.number_node(bottom))
+                found = self.call(
+                    operator.floordiv, self.number_node(top), self.number_node(bottom)
+                )
             self.symbol_nodes[name] = found
         return found
 

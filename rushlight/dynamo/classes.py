@@ -19,7 +19,6 @@ from .breaks import unsupported
 from .iteration import listed, settle
 from .variables.numbers import SymFloat, SymInt
 from .variables.objects import MISSING, Cell, Function, Instance, InstanceDict, Opaque, Super
-from .variables.tensor import TensorVar
 
 RUN_NATIVELY = (
     list, tuple, dict, set, frozenset, range, slice, enumerate, zip, map, filter, reversed, str,
@@ -95,7 +94,7 @@ def run_natively(f: Any, cls: type, args: tuple, kwargs: dict) -> Any:
 
 def make_exception(f: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     state = f.state
-    init = cls.__init__
+    init: Any = getattr(cls, "__init__", None)
     args = tuple(map(f.realize, args))
     if type(cls.__new__) is types.FunctionType:
         raise unsupported(f"a call of {cls.__name__}", "its __new__ is not modelled")
@@ -237,9 +236,7 @@ def call_simple_namespace(f: Any, **kwargs: Any) -> Any:
 def call_dict(f: Any, *args: Any, **kwargs: Any) -> Any:
     from .containers import mapping_items
 
-    if args and not isinstance(args[0], (dict, list, tuple)) and hasattr(
-        type_of(args[0]), "keys"
-    ):
+    if args and not isinstance(args[0], (dict, list, tuple)) and hasattr(type_of(args[0]), "keys"):
         made = dict(mapping_items(f, args[0]))
         made.update(kwargs)
         return f.state.note_made(made)

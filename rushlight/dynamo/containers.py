@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 import types
 from typing import Any
 
@@ -94,6 +95,9 @@ def set_item(f: Any, container: Any, key: Any, value: Any) -> None:
     elif cls is Opaque or isinstance(container, type):
         raise unsupported("assignment to an item", "the object's behaviour is not modelled")
     else:
+        if state.unfilled(container) is not None and type(container) is dict and plain_key(key):
+            container[key] = value
+            return
         state.fill(container)
         if type(key) is slice:
             from .iteration import listed
@@ -154,7 +158,7 @@ def contains(f: Any, container: Any, value: Any) -> bool:
                 item = step(f, iterator)
                 if item is END:
                     return False
-                if item is value or state.truth(state.native(lambda: item == value)):
+                if item is value or state.truth(state.native(operator.eq, item, value)):
                     return True
         return state.truth(f.call(found, (container, value), {}))
     return bool(state.native(lambda: value in container))

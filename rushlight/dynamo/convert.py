@@ -6,6 +6,8 @@ numbers were seen to vary, and the entries with their guards.
 
 from __future__ import annotations
 
+import os
+import sysconfig
 import time
 import types
 import warnings
@@ -15,7 +17,7 @@ from typing import Any
 from rushlight import _core, config, reasons, trace
 from rushlight.errors import CompilerBug
 
-from . import instructions_flow, instructions_values
+from . import instructions_flow, instructions_operators, instructions_values
 from .backends import resolve
 from .breaks import Break, Bug, GraphBreakError, Restart, Skip, unsupported
 from .bytecode import instructions, is_coroutine, is_generator, parameters
@@ -27,7 +29,8 @@ from .resume import MADE, RESUMES, build_target, prefix_length
 from .variables.objects import Cell, Lazy
 from .wrapping import TENSORS
 
-HANDLERS = (instructions_flow, instructions_values)  # importing them registers the handlers
+# Importing them registers the handlers.
+HANDLERS = (instructions_flow, instructions_operators, instructions_values)
 ATTEMPTS = 200
 
 
@@ -39,6 +42,25 @@ class Options:
     ) -> None:
         self.backend, self.fullgraph, self.dynamic = backend, fullgraph, dynamic
         self.mode, self.options = mode, options
+        self.inner: Options | None = None
+        self.hook_of_frames = self.hook  # one object: answers are kept for each hook
+
+    @property
+    def nested(self) -> Options:
+        """The same for what runs between graphs: breaks are allowed there."""
+        if self.inner is None:
+            self.inner = (
+                Options(self.backend, False, self.dynamic, self.mode, self.options)
+                if self.fullgraph
+                else self
+            )
+        return self.inner
+
+    def hook(self, code: Any, function: Any) -> Any:
+        """The frame hook: the compiled function of a frame that starts between graphs, or None."""
+        if not wanted(code, function):
+            return None
+        return compile_callable(function, self.nested)
 
 
 class Entry:
@@ -62,17 +84,13 @@ class Record:
     # ---- a call that no entry serves
 
     def miss(self, compiled: Any, args: tuple, kwargs: dict, failures: Any) -> Any:
-        function = self.function
         if not self.stopped:
             self.learn(failures)
             if len(self.entries) >= config.flags.recompile_limit:
                 self.stop(failures)
-            else:
-                arguments = bind(compiled, function, args, kwargs)
-                target = self.convert(compiled, arguments)
-                if target is not None:
-                    return target(*args, **kwargs)
-        return function(*args, **kwargs)
+            elif self.convert(compiled, compiled.bind(*args, **kwargs)):
+                return _core.RETRY
+        return _core.RUN_ORIGINAL
 
     def learn(self, failures: Any) -> None:
         """What failed because it varies becomes symbolic."""
@@ -122,24 +140,24 @@ class Record:
             stacklevel=4,
         )
 
-    def convert(self, compiled: Any, arguments: tuple) -> Any:
-        """Captures the call; the target to run, or None for the function itself."""
+    def convert(self, compiled: Any, arguments: tuple) -> bool:
+        """Captures the call; whether there is an entry for it now."""
         start = time.perf_counter_ns()
         try:
-            made = capture(self, arguments)
+            made = capture(self, compiled.callable, arguments)
         except Skip as skip:
             self.report_break(skip.reason)
             if self.options.fullgraph:
                 raise GraphBreakError(broken(skip.reason)) from None
             self.stopped = str(skip.reason)
-            return None
+            return False
         guards, entry = made
         self.entries.append(entry)
         self.by_guards[id(guards)] = entry
         compiled.add_entry(guards, entry.target)
         if trace.listeners:
             emit_records(self, entry, time.perf_counter_ns() - start)
-        return entry.target
+        return True
 
     def report_break(self, reason: Break) -> Any:
         where = reason.stack[-1] if reason.stack else None
@@ -165,25 +183,16 @@ def explain_failure(guard: Guard, seen: Any) -> str:
     elif isinstance(seen, type):
         now = seen.__name__
     else:
-        now = repr(seen) if isinstance(seen, (int, float, str, bool, tuple, type(None))) else (
-            f"another {type(seen).__name__}"
+        now = (
+            repr(seen)
+            if isinstance(seen, (int, float, str, bool, tuple, type(None)))
+            else (f"another {type(seen).__name__}")
         )
     return f"expected {guard.text}, got {now}"
 
 
-def bind(compiled: Any, function: Any, args: tuple, kwargs: dict) -> tuple:
-    """The arguments in the order of the frame's parameters."""
-    binding = getattr(compiled, "bind", None)
-    if binding is not None:
-        return tuple(binding(*args, **kwargs))
-    from .stand_in import binder
-
-    return binder(function)(*args, **kwargs)
-
-
-def capture(record: Record, arguments: tuple) -> tuple[Any, Entry]:
+def capture(record: Record, function: Any, arguments: tuple) -> tuple[Any, Entry]:
     """(guards, entry) of one call. Skip if the function is not to be captured."""
-    function = record.function
     code = function.__code__
     if is_generator(code) or is_coroutine(code) or code.co_flags & 0x200:
         raise Skip(unsupported(f"{function.__qualname__}", "generators run as they are"))
@@ -192,7 +201,7 @@ def capture(record: Record, arguments: tuple) -> tuple[Any, Entry]:
     for _ in range(ATTEMPTS):
         state = Capture(record.dynamic, stop, record.options.dynamic)
         try:
-            return attempt(record, state, arguments, reason)
+            return attempt(record, state, function, arguments, reason)
         except Restart as restart:
             if record.options.fullgraph:
                 record.report_break(restart.reason)
@@ -204,7 +213,9 @@ def capture(record: Record, arguments: tuple) -> tuple[Any, Entry]:
             stop, reason = restart.step, restart.reason
         except Bug as bug:
             if config.flags.strict:
-                raise CompilerBug("dynamo", f"{function.__qualname__}: {bug.cause!r}") from bug.cause
+                raise CompilerBug(
+                    "dynamo", f"{function.__qualname__}: {bug.cause!r}"
+                ) from bug.cause
             raise Skip(
                 unsupported(function.__qualname__, f"the interpreter failed: {bug.cause!r}")
             ) from bug.cause
@@ -215,8 +226,10 @@ def first_step(code: Any) -> int:
     return prefix_length(code)
 
 
-def attempt(record: Record, state: Capture, arguments: tuple, reason: Any) -> tuple[Any, Entry]:
-    frame = outermost(state, record.function, arguments)
+def attempt(
+    record: Record, state: Capture, function: Any, arguments: tuple, reason: Any
+) -> tuple[Any, Entry]:
+    frame = outermost(state, function, arguments)
     kind, value = frame.run()
     state.frames.append(frame)  # for the user's place in what follows
     if kind == "break" and reason is not None:
@@ -237,7 +250,6 @@ def attempt(record: Record, state: Capture, arguments: tuple, reason: Any) -> tu
             "shape", None, (text, relation, left, right, answer), ""
         )
     guards, listed = compile_guards(list(state.guards.values()), state.symbols, state.env)
-    function = record.function
     target = types.FunctionType(
         target_code,
         function.__globals__,
@@ -262,8 +274,8 @@ def outermost(state: Capture, function: Any, arguments: tuple) -> Outermost:
             cells[name] = state.cell_of(arguments[i], source)
         else:
             local[name] = Lazy(arguments[i], source)
-    for name, real in zip(code.co_freevars, function.__closure__ or ()):
-        cells[name] = state.cell_of(real, state.roots.cell(real, name))
+    for i, (name, real) in enumerate(zip(code.co_freevars, function.__closure__ or ())):
+        cells[name] = state.cell_of(real, state.roots.free(i, name))
     return Outermost(state, code, function.__globals__, local, cells, None)
 
 
@@ -294,17 +306,10 @@ def node_of_output(state: Capture, value: Any) -> Any:
 # ---- compiled functions
 
 
-def native_class() -> Any:
-    found = getattr(_core, "CompiledFunction", None)
-    if found is None:
-        from .stand_in import CompiledFunction as found
-    return found
-
-
 def compile_callable(function: Any, options: Options) -> Any:
     """The compiled function object of a plain Python function."""
     record = Record(function, options)
-    made = native_class()(function, function.__code__, record.miss)
+    made = _core.CompiledFunction(function, function.__code__, record.miss, options.hook_of_frames)
     record.compiled = weakref.ref(made)
     COMPILED[id(record)] = record
     return made
@@ -317,21 +322,34 @@ _resumes: dict[Any, Any] = {}
 
 def compiled_resume(function: Any) -> Any:
     """The compiled object of a resume function, one each."""
-    options = CURRENT[-1]
-    key = (function, options.backend if hashable(options.backend) else id(options.backend))
+    options = CURRENT[-1].nested
+    key = (function, options)
     found = _resumes.get(key)
     if found is None:
-        inner = Options(options.backend, False, options.dynamic, options.mode, options.options)
-        found = _resumes[key] = compile_callable(function, inner)
+        found = _resumes[key] = compile_callable(function, options)
     return found
 
 
-def hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
+def current_hook() -> Any:
+    """The hook that is on while uncaptured code of the frame in hand runs."""
+    return CURRENT[-1].hook_of_frames
+
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+LIBRARIES = tuple(
+    {os.path.dirname(os.__file__) + os.sep, *(p + os.sep for p in sysconfig.get_paths().values())}
+)
+OURS = tuple(PACKAGE + room + os.sep for room in ("nn", "optim"))
+
+
+def wanted(code: Any, function: Any) -> bool:
+    """Whether a frame between graphs is worth a capture: the user's code, modules, optimisers."""
+    file = code.co_filename
+    if file.startswith(OURS):
+        return True
+    if file.startswith((PACKAGE, "<")) or file.startswith(LIBRARIES):
         return False
-    return True
+    return function is not None and "__rushlight_disabled__" not in function.__dict__
 
 
 # ---- records
@@ -364,3 +382,4 @@ def forget() -> None:
     RESUMES.clear()
     MADE.clear()
     BREAKS.clear()
+    _core.frame_cache_clear()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from typing import Any
 
+from rushlight import _core
 from rushlight.nn.module import Module
 
 from . import convert
@@ -14,7 +16,7 @@ from .calls import FORBIDDEN
 from .leaves import LEAVES
 
 
-def compile_any(
+def compile(  # noqa: A001  PyTorch's name
     fn: Any = None,
     *,
     fullgraph: bool = False,
@@ -32,7 +34,7 @@ def compile_any(
     """
     if fn is None:
         return functools.partial(
-            compile_any,
+            compile,
             fullgraph=fullgraph,
             dynamic=dynamic,
             backend=backend,
@@ -52,8 +54,9 @@ def compile_any(
         return types.MethodType(compiled(fn.__func__, settings), fn.__self__)
     if isinstance(fn, types.FunctionType):
         return compiled(fn, settings)
-    if hasattr(type(fn), "__call__") and isinstance(type(fn).__call__, types.FunctionType):
-        return types.MethodType(compiled(type(fn).__call__, settings), fn)
+    method: Any = inspect.getattr_static(type(fn), "__call__", None)
+    if isinstance(method, types.FunctionType):
+        return types.MethodType(compiled(method, settings), fn)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
@@ -61,7 +64,7 @@ def compile_any(
     return compiled(call, settings)
 
 
-def compiled(function: types.FunctionType, settings: convert.Options) -> Any:
+def compiled(function: Any, settings: convert.Options) -> Any:
     return convert.compile_callable(function, settings)
 
 
@@ -78,11 +81,15 @@ class OptimizedModule(Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module = self.__dict__["_orig_mod"]
         own = module.__dict__
-        if type(module).__call__ is Module.__call__ and "forward" not in own and not (
-            own.get("_forward_hooks")
-            or own.get("_forward_pre_hooks")
-            or own.get("_backward_hooks")
-            or own.get("_backward_pre_hooks")
+        if (
+            type(module).__call__ is Module.__call__
+            and "forward" not in own
+            and not (
+                own.get("_forward_hooks")
+                or own.get("_forward_pre_hooks")
+                or own.get("_backward_hooks")
+                or own.get("_backward_pre_hooks")
+            )
         ):
             return self.__dict__["_forward"](module, *args, **kwargs)
         return self.__dict__["_whole"](module, *args, **kwargs)
@@ -115,7 +122,7 @@ class OptimizedModule(Module):
         return f"OptimizedModule({self.__dict__['_orig_mod']!r})"
 
 
-def plain(function: Any) -> types.FunctionType:
+def plain(function: Any) -> Any:
     if not isinstance(function, types.FunctionType):
         raise TypeError(f"[compile] {function!r} is not written in Python")
     return function
@@ -140,10 +147,29 @@ def disable(fn: Any = None, *, reason: str = "") -> Any:
 
     @functools.wraps(fn)
     def run(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
+        hook, before = _core.set_frame_hook(None), _core.compile_disabled(True)
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            _core.compile_disabled(before)
+            _core.set_frame_hook(hook)
 
+    _core.frame_skip(run)
     run.__dict__["__rushlight_disabled__"] = reason or "it is marked by disable()"
     return run
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Calls of `fn` become one node of the graph: it must compute tensors from its arguments and
+    nothing else. Its layouts are found by running it on fakes."""
+    if not isinstance(fn, types.FunctionType):
+        raise TypeError(f"[allow_in_graph] expected a function, got {type(fn).__name__}")
+
+    def leaf(f: Any, *args: Any, **kwargs: Any) -> Any:
+        return f.state.opaque_call(fn, args, kwargs)
+
+    LEAVES[fn] = leaf
+    return fn
 
 
 def reset() -> None:

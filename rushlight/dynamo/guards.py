@@ -27,7 +27,7 @@ class Guard:
         name = self.source.name if self.source is not None else ""
         p = self.payload
         if self.kind == "tensor":
-            cls, dtype, rank, grad, sizes, strides, _ = p
+            cls, dtype, _, grad, sizes, strides, _ = p
             shape = ", ".join("?" if n is None else str(n) for n in sizes)
             more = "" if strides is None else f", strides {list(strides)}"
             flag = ", requires_grad" if grad else ""
@@ -115,17 +115,19 @@ def ordered(guards: list[Guard]) -> list[Guard]:
     return out + late
 
 
-def program(relation: str, left: Any, right: Any, answer: bool, table: Table, symbols: dict, env: Any) -> tuple:
+def program(
+    relation: str, left: Any, right: Any, answer: bool, table: Table, symbols: dict, env: Any
+) -> tuple:
     """A relation of polynomials as a postfix program over sizes and ints of sources."""
-    code: list[tuple] = []
+    code: list[Any] = []
 
     def emit(expr: Any) -> None:
         if not isinstance(expr, sym.Sym):
-            code.append(("const", int(expr)))
+            code.append(int(expr))
             return
         first = True
         for names, coefficient in expr.terms.items():
-            code.append(("const", coefficient))
+            code.append(coefficient)
             for name in names:
                 if name in symbols:
                     kind, source, *dim = symbols[name]
@@ -135,17 +137,17 @@ def program(relation: str, left: Any, right: Any, answer: bool, table: Table, sy
                     top, bottom = env.quotients[name]
                     emit(top)
                     emit(bottom)
-                    code.append(("//",))
-                code.append(("*",))
+                    code.append("//")
+                code.append("*")
             if not first:
-                code.append(("+",))
+                code.append("+")
             first = False
 
     emit(left)
     emit(right)
-    code.append((relation,))
+    code.append(relation)
     if not answer:
-        code.append(("not",))
+        code.append("not")
     return tuple(code)
 
 
@@ -153,10 +155,13 @@ def compile_guards(guards: list[Guard], symbols: dict, env: Any) -> tuple[Any, l
     """(the evaluator, the guards in the order of its checks)."""
     table = Table()
     listed = ordered(guards)
-    checks = []
+    checks: list[Any] = []
     for g in listed:
-        if g.kind in ("alias", "distinct"):
+        if g.kind == "alias":
             checks.append((g.kind, -1, tuple(table.add(s) for s in g.payload)))
+        elif g.kind == "distinct":
+            a, b = (table.add(s.child("call", id)) for s in g.payload)
+            checks.append(("shape", -1, (("int", a), ("int", b), "!=")))
         elif g.kind == "shape":
             _, relation, left, right, answer = g.payload
             checks.append(
@@ -164,14 +169,4 @@ def compile_guards(guards: list[Guard], symbols: dict, env: Any) -> tuple[Any, l
             )
         else:
             checks.append((g.kind, table.add(g.source), g.payload))
-    return evaluator()(tuple(table.rows), tuple(checks)), listed
-
-
-def evaluator() -> Any:
-    """The native one."""
-    native = getattr(_core, "Guards", None)
-    if native is not None:
-        return native
-    from .stand_in import Guards
-
-    return Guards
+    return _core.Guards(tuple(table.rows), tuple(checks)), listed

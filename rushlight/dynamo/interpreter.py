@@ -195,7 +195,7 @@ class Frame:
         except ValueError:
             raise unsupported("an empty cell", "its variable has no value yet") from None
         source = self.state.sources[id(cell)]
-        if source.op == "cell":
+        if source.op == "closure":
             return self.state.wrap(value, source)
         return self.state.wrap(value, source.child("attr", "cell_contents"))
 
@@ -220,27 +220,29 @@ class Outermost(Frame):
             self.at += 1
             try:
                 done = i.run(self, i)
-            except Break as reason:
-                if not reason.stack:
-                    reason.stack = state.stack()
-                # While an exception is handled, its whole story runs as plain Python.
-                step = raised_at[0] if self.handling() else state.steps - 1
-                raise Restart(step, reason) from None
+            except Break as found:
+                raise self.restart(found) from None
             except Exception as error:
                 if state.is_raised(error) and i.handler is None:
-                    reason = unsupported(
-                        f"an exception that leaves the function: {type(error).__name__}",
-                        str(error) or "it is raised in plain Python",
-                    )
-                    reason.stack = state.stack()
-                    step = raised_at[0] if self.handling() else state.steps - 1
-                    raise Restart(step, reason) from None
+                    raise self.restart(
+                        unsupported(
+                            f"an exception that leaves the function: {type(error).__name__}",
+                            str(error) or "it is raised in plain Python",
+                        )
+                    ) from None
                 if not self.handling():
                     raised_at[0] = state.steps - 1
                 self.handle(error, i)
                 continue
             if done is not None:
                 return done
+
+    def restart(self, reason: Break) -> Restart:
+        """While an exception is handled, its whole story runs as plain Python."""
+        if not reason.stack:
+            reason.stack = self.state.stack()
+        step = self.raised_at[0] if self.handling() else self.state.steps - 1
+        return Restart(step, reason)
 
     def handling(self) -> bool:
         """Whether an exception is being handled in this frame."""

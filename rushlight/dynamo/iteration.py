@@ -125,9 +125,7 @@ def unpack(f: Any, value: Any, n: int) -> list[Any]:
     if len(items) > n:
         raise f.raised(ValueError(f"too many values to unpack (expected {n}{got(value, items)})"))
     if len(items) < n:
-        raise f.raised(
-            ValueError(f"not enough values to unpack (expected {n}, got {len(items)})")
-        )
+        raise f.raised(ValueError(f"not enough values to unpack (expected {n}, got {len(items)})"))
     return items
 
 

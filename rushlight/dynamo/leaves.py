@@ -3,6 +3,7 @@ numbers, what reads or sets modes."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from rushlight import _core, eager
@@ -127,7 +128,15 @@ def constants(data: Any) -> Any:
     return data.fix() if hasattr(data, "fix") else data
 
 
+def is_generator_function(f: Any, function: Any) -> bool:
+    code = getattr(function, "code", None) or getattr(function, "__code__", None)
+    if code is None:
+        raise unsupported("inspect.isgeneratorfunction", "of what is no function")
+    return bool(code.co_flags & inspect.CO_GENERATOR)
+
+
 LEAVES: dict[Any, Any] = {
+    inspect.isgeneratorfunction: is_generator_function,
     randomness.dropout: dropout,
     randomness.filled: filled,
     randomness.manual_seed: manual_seed,

@@ -7,6 +7,7 @@ raises it, it is the program's error; if not, the graph breaks.
 
 from __future__ import annotations
 
+import enum
 import operator
 from typing import Any
 
@@ -44,15 +45,13 @@ class Operators:
             return self.number_node(value)
         if cls in (tuple, list, eager.Size):
             self.fill(value)
-            return (list if cls is list else tuple)(
-                self.argument(self.realize(v)) for v in value
-            )
+            return (list if cls is list else tuple)(self.argument(self.realize(v)) for v in value)
         if cls is slice:
             return slice(*(self.argument(v) for v in (value.start, value.stop, value.step)))
         if cls is dict:
             self.fill(value)
             return {k: self.argument(self.realize(v)) for k, v in value.items()}
-        if cls in PLAIN or isinstance(value, (eager.device, eager.Generator)):
+        if cls in PLAIN or isinstance(value, (eager.device, eager.Generator, enum.IntEnum)):
             return value
         raise unsupported(f"an operator's argument of type {cls.__name__}", "it cannot be recorded")
 
@@ -65,6 +64,8 @@ class Operators:
             return value.expr
         if cls is SymFloat:
             return value.value
+        if isinstance(value, enum.IntEnum):
+            return int(value)
         if cls in (tuple, list, eager.Size):
             return (list if cls is list else tuple)(self.lower(self.realize(v)) for v in value)
         if cls is slice:
@@ -189,6 +190,26 @@ class Operators:
     def same_input(self: Any, native: Any, inputs: list, out: TensorVar) -> TensorVar:
         return out
 
+    def opaque_call(self: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+        """A Python function as one node; it is run on fakes for the layouts of its results."""
+        try:
+            outs = function(*map(self.lower, args), **{k: self.lower(v) for k, v in kwargs.items()})
+        except Exception as error:
+            raise unsupported(
+                f"{function.__qualname__} in the graph", f"on fakes: {error}"
+            ) from None
+        node = self.record("call_function", function, args, kwargs, name=function.__name__)
+        inputs = tensors_in((args, kwargs))
+        if isinstance(outs, Fake):
+            return self.result(node, outs.layout, inputs, view=True)
+        if not isinstance(outs, tuple) or not all(isinstance(o, Fake) for o in outs):
+            raise unsupported(f"{function.__qualname__} in the graph", "it gives no tensors")
+        parts = []
+        for i, out in enumerate(outs):
+            part = self.graph.add("call_function", operator.getitem, (node, i))
+            parts.append(self.result(part, out.layout, inputs, view=True))
+        return tuple(parts)
+
     def whole(self: Any, value: Any) -> Any:
         """Arguments with nothing lazy in them."""
         if type(value) in (list, tuple):
@@ -212,7 +233,9 @@ class Operators:
 
     def check_write(self: Any, name: str, target: TensorVar, layout: Layout) -> None:
         mine = target.layout
-        same = layout.rank == mine.rank and all(bool(m == n) for m, n in zip(layout.shape, mine.shape))
+        same = layout.rank == mine.rank and all(
+            bool(m == n) for m, n in zip(layout.shape, mine.shape)
+        )
         castable = _core.can_cast(getattr(_core, layout.dtype), getattr(_core, mine.dtype))
         stretched = any(s == 0 and not n == 1 for n, s in zip(mine.shape, mine.strides))
         leaf = self.mode & 1 and target.requires_grad is not False and target.leaf is not False
@@ -323,8 +346,7 @@ class Operators:
         if isinstance(value, TensorVar):
             given = value.layout
             fits = given.rank <= layout.rank and all(
-                m == 1 or m == n
-                for m, n in zip(reversed(given.shape), reversed(layout.shape))
+                m == 1 or m == n for m, n in zip(reversed(given.shape), reversed(layout.shape))
             )
             if not fits:
                 raise unsupported("assignment to part of a tensor", "the shapes do not fit")

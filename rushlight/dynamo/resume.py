@@ -31,7 +31,8 @@ from rushlight import _core
 
 from .breaks import Skip, unsupported
 from .bytecode import VERSION, Instruction, instructions, liveness, parameters
-from .codegen import Codegen, call_instructions, const, push_null
+from .codegen import Codegen
+from .emit import call_instructions, const, load_attr, push_null
 from .interpreter import NULL, Previous
 from .iteration import END
 from .variables.objects import MISSING, Cell
@@ -61,7 +62,23 @@ class Body:
         self.bytecode = Bytecode.from_code(code)
         self.items = [i for i in self.bytecode if not isinstance(i, SetLineno)]
         self.at: list[int] = [n for n, i in enumerate(self.items) if isinstance(i, Instr)]
+        self.restore_depths()
         self.before: dict[int, list] = {}  # position -> what is put in front of it
+
+    def restore_depths(self) -> None:
+        """The assembler forgets the stack depths of handlers; the exception table has them."""
+        listed = instructions(self.code)
+        position, waiting = 0, []
+        for item in self.items:
+            if isinstance(item, TryBegin):
+                waiting.append(item)
+            elif isinstance(item, Instr):
+                for begin in waiting:
+                    handler = listed[position].handler
+                    assert handler is not None
+                    begin.stack_depth = handler.depth
+                waiting.clear()
+                position += 1
 
     def label(self, position: int) -> Label:
         """A label in front of a position (and of what was put there before)."""
@@ -126,7 +143,28 @@ def opens_call(i: Instruction) -> bool:
     return False
 
 
+def first_of(code: Any, at: int) -> int:
+    """Where an instruction begins: a call with what prepares it."""
+    listed = instructions(code)
+    if listed[at].name == "CALL":
+        while listed[at - 1].name in ("PRECALL", "KW_NAMES"):
+            at -= 1
+    return at
+
+
+def last_of(code: Any, at: int) -> int:
+    listed = instructions(code)
+    while listed[at].name in ("PRECALL", "KW_NAMES"):
+        at += 1
+    return at
+
+
 def effect(i: Instruction, jump: bool) -> int:
+    if VERSION == (3, 11):  # there the arguments are counted as gone before the call
+        if i.name == "PRECALL":
+            return 0
+        if i.name == "CALL":
+            return -1 - (i.arg or 0)
     opcode = dis.opmap[i.name]
     arg = i.arg if opcode >= dis.HAVE_ARGUMENT else None
     return dis.stack_effect(opcode, arg, jump=jump)
@@ -136,6 +174,7 @@ def continuations(code: Any, at: int, depth: int) -> list[tuple[int, int, int]]:
     """(position, stack depth, new values on top) of where a frame goes on after the instruction
     `at` ran with `depth` values on the stack."""
     listed = instructions(code)
+    at = last_of(code, at)
     i = listed[at]
     if opens_call(i):
         wanted = depth + (1 if i.name == "LOAD_GLOBAL" else 0)
@@ -143,7 +182,7 @@ def continuations(code: Any, at: int, depth: int) -> list[tuple[int, int, int]]:
             wanted = depth - 2
         now = depth + effect(i, False)
         for j in listed[at + 1 :]:
-            if now <= wanted and j.name not in ("PRECALL", "KW_NAMES"):
+            if now <= wanted and j.name != "CALL":
                 return [(j.position, now, 1)]
             now += effect(j, False)
             if j.name in ("RETURN_VALUE", "RAISE_VARARGS", "RERAISE"):
@@ -197,7 +236,9 @@ def build_resume(
     out.append(Instr("JUMP_FORWARD", entry))
     listing = body.listing(start)
     shift = sum(isinstance(i, Instr) for i in out) - start
-    out += with_super(map(as_cell, listing), origin) if VERSION == (3, 11) else map(as_cell, listing)
+    out += (
+        with_super(map(as_cell, listing), origin) if VERSION == (3, 11) else map(as_cell, listing)
+    )
     made = Bytecode(out)
     made.argcount, made.argnames = len(names), names
     made.cellvars = list(cells)
@@ -263,13 +304,13 @@ def build_target(state: Any, frame: Any, result: Any, graph_call: Any) -> Any:
     cells = set(code.co_cellvars) & set(parameters(code))
     if code in RESUMES:
         cells = set(RESUMES[code].cells)
-    gen = Codegen(state, frame, cells)
+    gen = Codegen(state, frame, cells, code in RESUMES)
     from .side_effects import guard_identities, prepare_effects
 
     kind, value = result
     live: tuple[str, ...] = ()
     if kind == "break":
-        at = frame.at
+        at = frame.at = first_of(code, frame.at)
         stack = list(frame.stack)
         if any(type(v) is Previous for v in stack):
             raise Skip(unsupported("a break inside an exception handler", "it is not modelled"))
@@ -325,9 +366,7 @@ def write_own_cell(gen: Codegen, cell: Cell, code: Any) -> None:
         gen.emit(Instr("DELETE_DEREF", CellVar(cell.name)))
 
 
-def assemble(
-    frame: Any, gen: Codegen, called: Any, made: list, at: int | None, live: tuple
-) -> Any:
+def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, live: tuple) -> Any:
     code = frame.code
     body = Body(code)
     start = prefix_length(code)
@@ -358,6 +397,7 @@ def assemble(
     if straight:
         assert at is not None
         out += [const(True), Instr("STORE_FAST", FLAG)]
+        out += set_hook(current_hook())
         out.append(Instr("JUMP_FORWARD", body.label(at)))
         clear_in_handlers(body, code)
         tail = stubs(frame, body, at, live)
@@ -376,7 +416,9 @@ def assemble(
 
 
 def largest(items: list) -> int:
-    return max((i.arg for i in items if i.name.startswith("BUILD_") and isinstance(i.arg, int)), default=0)
+    return max(
+        (i.arg for i in items if i.name.startswith("BUILD_") and isinstance(i.arg, int)), default=0
+    )
 
 
 def graph_instructions(gen: Codegen, function: Any, inputs: list) -> list:
@@ -399,8 +441,6 @@ def graph_instructions(gen: Codegen, function: Any, inputs: list) -> list:
 
 
 def shape_instructions(dim: int) -> list:
-    from .codegen import load_attr
-
     return [load_attr("shape"), const(dim), Instr("BINARY_SUBSCR")]
 
 
@@ -460,9 +500,16 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
         out.append(stub)
         names = [f".keep{i}" for i, null in enumerate(nulls) if not null]
         pending = list(names)
+        passed = 0  # NULLs cannot be popped: they stay, and values are swapped out from under them
         for null in reversed(nulls):
-            out.append(Instr("POP_TOP") if null else Instr("STORE_FAST", pending.pop()))
+            if null:
+                passed += 1
+                continue
+            if passed:
+                out.append(Instr("SWAP", passed + 1))
+            out.append(Instr("STORE_FAST", pending.pop()))
         target = compiled(function)
+        out += set_hook(None)
         if VERSION >= (3, 13):
             out += [const(target), push_null()]
         else:
@@ -474,6 +521,20 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
             out.append(Instr(closure, FreeVar(c) if free else CellVar(c)))
         out += [*call_instructions(len(names) + len(local) + len(cells)), Instr("RETURN_VALUE")]
     return out
+
+
+def set_hook(hook: Any) -> list:
+    """Frames called from here on are captured; None: no longer."""
+    push = [const(_core.set_frame_hook), push_null()]
+    if VERSION < (3, 13):
+        push.reverse()
+    return [*push, const(hook), *call_instructions(1), Instr("POP_TOP")]
+
+
+def current_hook() -> Any:
+    from .convert import current_hook as found
+
+    return found()
 
 
 def stored_between(code: Any, first: int, last: int) -> set[str]:

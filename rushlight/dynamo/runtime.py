@@ -47,6 +47,11 @@ def fill_dict(target: dict, keys: tuple, values: tuple) -> None:
     dict.update(target, zip(keys, values))
 
 
+def add_to_dict(target: dict, keys: tuple, values: tuple) -> None:
+    for k, v in zip(keys, values):
+        target[k] = v
+
+
 def fill_set(target: set, items: tuple) -> None:
     set.clear(target)
     set.update(target, items)

@@ -9,18 +9,21 @@ from typing import Any
 from bytecode import FreeVar, Instr
 
 from . import runtime
-from .codegen import Codegen, const
+from .codegen import Codegen
+from .emit import const
 from .sources import Source
 from .variables.objects import MISSING, Cell
 
 
 def changed_shadows(state: Any) -> list[Any]:
     """Shadows whose contents are no longer the same objects in the same order."""
-    return [s for s in state.shadows.values() if s.before is not None and differs(s)]
+    return [s for s in state.shadows.values() if differs(s)]
 
 
 def differs(shadow: Any) -> bool:
     value, before = shadow.value, shadow.before
+    if before is None:  # nobody looked at it; what it holds was added
+        return bool(value)
     if isinstance(value, dict):
         now = list(value.items())
         return len(now) != len(before) or any(
@@ -61,8 +64,7 @@ def prepare_effects(gen: Codegen, state: Any) -> list[Any]:
         prepare_shadow(gen, shadow, actions)
     for instance in list(state.written.values()):
         gen.prepare(instance)
-        for v in instance.fields.values():
-            gen.prepare(v)
+        gen.prepare_fields(instance)
         fields = dict(instance.fields)
         actions.append(lambda o=instance, f=fields: gen.fill_fields(o, f))
     for cell in list(state.cells.values()):
@@ -82,17 +84,20 @@ def prepare_effects(gen: Codegen, state: Any) -> list[Any]:
 def prepare_shadow(gen: Codegen, shadow: Any, actions: list) -> None:
     value = shadow.value
     gen.prepare(value)
+    added = shadow.before is None
     if isinstance(value, dict):
         gen.prepare_items(value)
-        actions.append(lambda: gen.fill_dict(value))
+        actions.append(lambda: gen.fill_dict(value, added))
         return
     for v in value:
         gen.prepare(v)
-    function = runtime.fill_list
+    function: Any = runtime.fill_list
     if isinstance(value, set):
-        function = runtime.fill_set  # type: ignore[assignment]
+        function = set.update if added else runtime.fill_set
     elif isinstance(value, collections.deque):
-        function = runtime.fill_deque  # type: ignore[assignment]
+        function = collections.deque.extend if added else runtime.fill_deque
+    elif added:
+        function = list.extend
     actions.append(lambda: gen.fill_sequence(function, value))
 
 
@@ -100,7 +105,7 @@ def prepare_cell(gen: Codegen, state: Any, cell: Cell, actions: list) -> None:
     source = state.sources[id(cell)]
     if cell.content is not MISSING:
         gen.prepare(cell.content)
-    if source.op == "cell" and source.name in gen.own.co_freevars:
+    if source.op == "closure":
         name = source.name
 
         def write() -> None:
@@ -112,22 +117,17 @@ def prepare_cell(gen: Codegen, state: Any, cell: Cell, actions: list) -> None:
 
         actions.append(write)
         return
-    if source.op == "cell":
-        push: Any = lambda: gen.emit(const(cell.real))
-    else:
-        if source not in gen.source_temps:
-            if source.op == "arg":
-                gen.emit(Instr("LOAD_FAST", source.name))
-            else:
-                gen.load_source(source)
-            gen.source_temps[source] = gen.store(cell)
-        push = lambda: gen.load(cell)
+    if source not in gen.source_temps:
+        gen.load_cell(source)
+        gen.source_temps[source] = gen.store(cell)
+
+    def push() -> None:
+        gen.load(cell)
+
     if cell.content is MISSING:
         actions.append(lambda: discard(gen, runtime.clear_cell, push))
     else:
-        actions.append(
-            lambda: discard(gen, runtime.set_cell, push, lambda: gen.load(cell.content))
-        )
+        actions.append(lambda: discard(gen, runtime.set_cell, push, lambda: gen.load(cell.content)))
 
 
 def discard(gen: Codegen, function: Any, *parts: Any) -> None:

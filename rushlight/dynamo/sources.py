@@ -3,7 +3,7 @@
     arg        a parameter of the frame          attr       getattr(parent, key)
     global     a name in a dict of globals       dict_attr  vars(parent)[key]
     const      a fixed object                    item       parent[key] of a dict
-    cell       the content of a fixed cell       index      parent[key] of a tuple or list
+    func       the function that is called          index      parent[key] of a tuple or list
     closure    content of a function's cell      default, kwdefault   a function's defaults
     grad       parent.grad                       type, len  type(parent), len(parent)
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-ROOTS = ("arg", "global", "builtin", "cell", "const")
+ROOTS = ("arg", "global", "builtin", "func", "const")
 
 
 class Source:
@@ -82,8 +82,12 @@ class Roots:
         name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
         return self.make("const", id(value), value, str(name or type(value).__name__))
 
-    def cell(self, cell: Any, name: str) -> Source:
-        return self.make("cell", id(cell), cell, name)
+    def free(self, i: int, name: str) -> Source:
+        """The content of the frame's own free variable."""
+        function = self.make("func", None, None, "function")
+        source = function.child("closure", i)
+        source.name = name
+        return source
 
 
 def fetch(source: Source, arguments: tuple, memo: dict | None = None) -> Any:
@@ -106,7 +110,6 @@ STEPS: dict[str, Any] = {
     "global": variable,
     "builtin": variable,
     "const": lambda p, k, a: k,
-    "cell": lambda p, k, a: k.cell_contents,
     "attr": lambda p, k, a: getattr(p, k),
     "dict_attr": lambda p, k, a: p.__dict__[k],
     "type": lambda p, k, a: type(p),

@@ -52,7 +52,7 @@ def load_tensor_attribute(frame: Any, x: TensorVar, name: str) -> Any:
     if own and name in own and source is not None:
         return state.wrap(own[name], source.child("dict_attr", name))
     if source is not None and own is not None:
-        state.guard("absent", source, name)
+        state.guard("absent", source.child("attr", "__dict__"), name)
     error = AttributeError(f"'{x.cls.__name__}' object has no attribute '{name}'", name=name)
     raise state.raised(error)
 

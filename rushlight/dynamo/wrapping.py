@@ -1,13 +1,13 @@
 """Objects from outside -> what the interpreter computes with.
 
-    None, bool, str, bytes, dtype, enum member ...   themselves, guarded by value
-    int, float                                       themselves; symbolic once they were seen to vary
-    Tensor, Parameter                                TensorVar, an input of the graph when used
-    tuple, namedtuple, range, slice, frozenset       the same of stand-ins
-    list, dict, set, deque, OrderedDict, defaultdict a shadow: a container of the same type, which
-                                                     the program may change; replayed at the end
-    function, class, module, builtin                 themselves, guarded
-    other objects                                    Instance, attribute by attribute
+None, bool, str, bytes, dtype, enum member ...   themselves, guarded by value
+int, float                                       themselves; symbolic once they were seen to vary
+Tensor, Parameter                                TensorVar, an input of the graph when used
+tuple, namedtuple, range, slice, frozenset       the same of stand-ins
+list, dict, set, deque, OrderedDict, defaultdict a shadow: a container of the same type, which
+                                                 the program may change; replayed at the end
+function, class, module, builtin                 themselves, guarded
+other objects                                    Instance, attribute by attribute
 """
 
 from __future__ import annotations
@@ -140,13 +140,20 @@ class Wrapping:
             return self.wrap_cell(value, source)
         if cls is types.MappingProxyType:
             return self.wrap_proxy(value, source)
-        if cls in OPAQUE or issubclass(cls, (list, dict, set, tuple, str, int, float, BaseException)):
-            return Opaque(value, source)
-        if "__compiled__" in getattr(cls, "__dict__", {}) or not is_python_class(cls):
-            return Opaque(value, source)
+        if cls in OPAQUE or issubclass(
+            cls, (list, dict, set, tuple, str, int, float, BaseException)
+        ):
+            return self.opaque(value, source)
+        if not is_python_class(cls):
+            return self.opaque(value, source)
         self.guard("type", source, cls)
         instance = Instance(self, cls, value, source)
         return self.remember(instance, value, source)
+
+    def opaque(self: Any, value: Any, source: Source) -> Any:
+        """Only its identity is known, and that it is of this type."""
+        self.guard("type", source, type(value))
+        return self.remember(Opaque(value, source), value, source)
 
     def remember(self: Any, stand_in: Any, value: Any, source: Source) -> Any:
         self.sources[id(stand_in)] = source
@@ -261,11 +268,14 @@ class Wrapping:
         return self.remember(made, value, source)
 
     def fill(self: Any, value: Any) -> Any:
-        """A shadow with its contents in it; anything else as it is."""
+        """A shadow with its contents in it; anything else as it is. What was added to it before
+        anyone looked at it comes behind."""
         shadow = self.shadows.get(id(value))
         if shadow is None or shadow.before is not None:
             return value
         real, source, cls = shadow.real, shadow.source, type(value)
+        tail = list(value.items()) if issubclass(cls, dict) else list(value)
+        value.clear()
         if issubclass(cls, dict):
             keys = tuple(real)
             for k in keys:
@@ -277,20 +287,24 @@ class Wrapping:
             self.guard("keys", source, keys)
             for k in keys:
                 child = source.child("item", k)
-                dict.__setitem__(value, k, self.values.get(child, Lazy(real[k], child)))
+                value[k] = self.values.get(child, Lazy(real[k], child))
             shadow.before = list(value.items())
+            for k, v in tail:
+                value[k] = v
         elif issubclass(cls, set):
             if not all(is_key(k) for k in real):
                 raise unsupported("a set of objects", "its elements are no constants")
             self.guard("true", source, SameSet(real))
             value.update(real)
             shadow.before = set(value)
+            value.update(tail)
         else:
             self.guard("len", source, len(real))
             for i, v in enumerate(real):
                 child = source.child("index", i)
                 value.append(self.values.get(child, Lazy(v, child)))
             shadow.before = list(value)
+            value.extend(tail)
         return value
 
     def unfilled(self: Any, value: Any) -> Any:
@@ -300,6 +314,8 @@ class Wrapping:
 
     def item_of_unfilled(self: Any, shadow: Any, key: Any, default: Any) -> Any:
         """One item of such a dict, guarded alone."""
+        if key in shadow.value:
+            return self.realize(shadow.value[key])
         if key in shadow.real:
             child = shadow.source.child("item", key)
             return self.wrap(shadow.real[key], child)
@@ -314,7 +330,7 @@ class Wrapping:
             if issubclass(cls, dict):
                 for k, v in value.items():
                     if type(v) is Lazy:
-                        dict.__setitem__(value, k, self.realize_element(value, k, v))
+                        value[k] = self.realize_element(value, k, v)
                 for v in list(value.values()):
                     if type(v) in DEEP:
                         self.realize_all(v)
@@ -336,9 +352,7 @@ class Wrapping:
         shadow = self.shadows.get(id(container))
         if shadow is not None and shadow.before is not None:
             if isinstance(shadow.before, list):
-                shadow.before = [
-                    swap(entry, lazy, found) for entry in shadow.before
-                ]
+                shadow.before = [swap(entry, lazy, found) for entry in shadow.before]
         return found
 
     def wrap_tuple(self: Any, value: Any, source: Source) -> Any:
@@ -371,18 +385,16 @@ class Wrapping:
         args = self.wrap(value.args, source.child("attr", "args"))
         named = source.child("attr", "keywords")
         self.guard("keys", named, tuple(value.keywords))
-        keywords = {
-            k: self.wrap(v, named.child("item", k)) for k, v in value.keywords.items()
-        }
+        keywords = {k: self.wrap(v, named.child("item", k)) for k, v in value.keywords.items()}
         made = functools.partial(self.callable(function), *args, **keywords)
         return self.remember(made, value, source)
 
     def wrap_proxy(self: Any, value: Any, source: Source) -> Any:
-        """A read-only view of a dict: fixed where it is empty, as the shared tables of hooks are."""
+        """A read-only view of a dict: fixed where it is empty, like the shared hook tables."""
         if not value:
             self.guard("is", source, value)
             return self.remember(value, value, source)
-        return Opaque(value, source)
+        return self.opaque(value, source)
 
     def wrap_cell(self: Any, value: Any, source: Source) -> Any:
         self.guard("is", source, value)

@@ -1,0 +1,26 @@
+"""Single instructions, spelled for the Python that runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bytecode import Instr
+
+from .bytecode import VERSION
+
+
+def const(value: Any) -> Instr:
+    return Instr("LOAD_CONST", value)
+
+
+def push_null() -> Instr:
+    return Instr("PUSH_NULL")
+
+
+def call_instructions(n: int) -> list[Instr]:
+    """Behind callable (and NULL) and n arguments."""
+    return [Instr("PRECALL", n), Instr("CALL", n)] if VERSION == (3, 11) else [Instr("CALL", n)]
+
+
+def load_attr(name: str) -> Instr:
+    return Instr("LOAD_ATTR", name) if VERSION == (3, 11) else Instr("LOAD_ATTR", (False, name))
