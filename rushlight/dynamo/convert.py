@@ -146,9 +146,9 @@ class Record:
         try:
             made = capture(self, compiled.callable, arguments)
         except Skip as skip:
-            self.report_break(skip.reason)
+            told = self.report_break(skip.reason)
             if self.options.fullgraph:
-                raise GraphBreakError(broken(skip.reason)) from None
+                raise GraphBreakError(told) from None
             self.stopped = str(skip.reason)
             return False
         guards, entry = made
@@ -162,15 +162,11 @@ class Record:
     def report_break(self, reason: Break) -> Any:
         where = reason.stack[-1] if reason.stack else None
         BREAKS.setdefault((reason.id, reason.what, where), [0, reason])[0] += 1
-        return reasons.refuse(reason.id, reason.what, reason.why, reason.hint, where)
+        place = "\n    in ".join(reversed(reason.stack)) or None
+        return reasons.refuse(reason.id, reason.what, reason.why, reason.hint, place)
 
 
 BREAKS: dict[tuple, list] = {}  # (id, what, where) -> [count, reason]
-
-
-def broken(reason: Break) -> reasons.Reason:
-    where = "\n       ".join(reversed(reason.stack)) or None
-    return reasons.Reason(reason.id, reason.what, reason.why, reason.hint, where)
 
 
 def explain_failure(guard: Guard, seen: Any) -> str:
@@ -204,8 +200,7 @@ def capture(record: Record, function: Any, arguments: tuple) -> tuple[Any, Entry
             return attempt(record, state, function, arguments, reason)
         except Restart as restart:
             if record.options.fullgraph:
-                record.report_break(restart.reason)
-                raise GraphBreakError(broken(restart.reason)) from None
+                raise GraphBreakError(record.report_break(restart.reason)) from None
             if stop is not None and restart.step >= stop:
                 raise Skip(restart.reason) from None
             if restart.step < first_step(code):
