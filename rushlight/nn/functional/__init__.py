@@ -43,12 +43,21 @@ from rushlight.nn.functional.activation import (
     threshold_,
 )
 from rushlight.nn.functional.attention import scaled_dot_product_attention
+from rushlight.nn.functional.channels import batch_norm, group_norm, instance_norm
 from rushlight.nn.functional.classification import (
     cross_entropy,
     multi_margin_loss,
     multilabel_margin_loss,
     multilabel_soft_margin_loss,
     nll_loss,
+)
+from rushlight.nn.functional.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
 )
 from rushlight.nn.functional.dropping import (
     alpha_dropout,
@@ -82,6 +91,28 @@ from rushlight.nn.functional.normalization import (
     normalize,
     pairwise_distance,
     rms_norm,
+)
+from rushlight.nn.functional.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_pool1d,
+    max_pool1d_with_indices,
+    max_pool2d,
+    max_pool2d_with_indices,
+    max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
 )
 from rushlight.nn.functional.shape import (
     bilinear,
