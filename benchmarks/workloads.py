@@ -208,6 +208,15 @@ def lstm(torch) -> Cases:
     yield "LSTM, training step", lambda: program.train_step(model, optimizer, x, y, None)[0]
 
 
+def cnn(torch) -> Cases:
+    program = example("train_digits_cnn", torch.__name__)
+    model = program.CNN()
+    fill(torch, model, "cnn")
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
+    x, y = tensor(torch, "digits", (64, 1, 8, 8)), ids(torch, (64,), 10)
+    yield "digits CNN, training step", lambda: program.train_step(model, optimizer, x, y)
+
+
 # ---- bandwidth
 
 
@@ -333,6 +342,7 @@ GROUPS = {
         Benchmark("mlp", "a small model, trained", mlp),
         Benchmark("char-gpt", "examples/train_char_gpt.py, one step", char_gpt, 2.0, 1e-3),
         Benchmark("lstm", "examples/lstm_lm.py, one step", lstm, 2.0, 1e-3),
+        Benchmark("cnn", "examples/train_digits_cnn.py, one step", cnn, 1.0, 1e-3),
         Benchmark("sweep-1M", "1M elements in rows of 1024", sweep(1024, "1M"), 0.15),
         Benchmark("sweep-16M", "16M elements in rows of 1024", sweep(16384, "16M"), 0.3),
         Benchmark("minilm-1", "the MiniLM encoder, one sentence", minilm(1, 32), 1.0, 1e-3),

@@ -72,7 +72,23 @@ def lstm(torch, steps, arrays=None):
     return arrays, losses, outcome(model)
 
 
-@pytest.mark.parametrize("train", [gpt, lstm])
+def cnn(torch, steps, arrays=None):
+    program = example("train_digits_cnn", torch.__name__)
+    model = program.CNN()
+    arrays = arrays or weights(model)
+    load(torch, model, arrays)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    generator = np.random.default_rng(1)
+    images = generator.random((5, 32, 1, 8, 8), dtype=np.float32)
+    labels = generator.integers(0, 10, (5, 32))
+    losses = []
+    for i in range(steps):
+        x, y = torch.from_numpy(images[i % 5]), torch.from_numpy(labels[i % 5])
+        losses.append(program.train_step(model, optimizer, x, y).item())
+    return arrays, losses, outcome(model)
+
+
+@pytest.mark.parametrize("train", [gpt, lstm, cnn])
 def test_one_step_equals_torch(oracle, train):
     arrays, losses, (parameters, gradients) = train(rushlight, 1)
     _, expected, (reference, reference_gradients) = train(oracle, 1, arrays)
@@ -84,7 +100,7 @@ def test_one_step_equals_torch(oracle, train):
     assert sum(m.sum() for m in moved.values()) <= 1e-3 * sum(m.size for m in moved.values())
 
 
-@pytest.mark.parametrize("train", [gpt, lstm])
+@pytest.mark.parametrize("train", [gpt, lstm, cnn])
 def test_fifty_steps_stay_beside_torch(oracle, train):
     arrays, losses, _ = train(rushlight, 50)
     _, expected, _ = train(oracle, 50, arrays)

