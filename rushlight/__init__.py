@@ -58,6 +58,8 @@ _LAZY = {
     "fx": "fx",
     "interop": "interop",
     "cuda": "cuda",
+    "linalg": "linalg",
+    "special": "special",
     "serialization": "serialization",
     "utils": "utils",
     "dynamo": "dynamo",

@@ -115,6 +115,12 @@ class Sym:
     def __mod__(self, other):
         return self - (self // other) * other
 
+    def __rfloordiv__(self, other):
+        return Sym(self.env, {(): other}) // self if other else 0
+
+    def __rmod__(self, other):
+        return other - (other // self) * self
+
     def ask(self, relation, other, answer):
         difference = self - other
         if isinstance(difference, int):  # decided by algebra: no guard

@@ -27,6 +27,8 @@ ROOMS: dict[str, set[str]] = {
     "runtime": {BINDINGS},
     "eager": {"ops", "loops", "runtime", BINDINGS},
     "autograd": {"eager"},
+    "linalg": {"eager"},
+    "special": {"eager"},
     "nn": {"ops", "eager"},
     "optim": {"ops", "eager", "nn"},
     "fx": {"ops"},

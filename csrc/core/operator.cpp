@@ -37,7 +37,7 @@ const KindName kind_names[] = {
     {"ints", ParamKind::Ints},
 };
 const char* const view_names[] = {"", "select", "slice", "permute", "transpose", "reshape", "view",
-    "expand", "unsqueeze", "squeeze", "as_strided", "alias"};
+    "expand", "unsqueeze", "squeeze", "as_strided", "alias", "narrow", "diagonal", "unfold"};
 
 Param read_param(PyObject* o) {
   Param p{};
@@ -233,7 +233,7 @@ PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     if (view != Py_None) {
       const char* text = PyUnicode_AsUTF8(view);
       if (!text) throw PythonError();
-      for (int v = 1; v < 12; v++)
+      for (int v = 1; v < 15; v++)
         if (!std::strcmp(text, view_names[v])) op->view = static_cast<ViewKind>(v);
       if (op->view == ViewKind::None)
         raise(PyExc_ValueError, "[%U] no native view rule '%s'", name, text);

@@ -21,7 +21,7 @@ struct Param {
 
 enum class ViewKind : uint8_t {
   None, Select, Slice, Permute, Transpose, Reshape, View, Expand, Unsqueeze, Squeeze,
-  AsStrided, Alias
+  AsStrided, Alias, Narrow, Diagonal, Unfold
 };
 
 struct Operator {

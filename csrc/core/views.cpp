@@ -2,6 +2,7 @@
 // same memory.
 // Invariant: no plan, no key and no Python unless a gradient must be recorded; run-time indices
 // leave memory flat.
+#include <algorithm>
 #include "convert.h"
 #include "dtype.h"
 #include "operator.h"
@@ -39,6 +40,38 @@ void check_bounds(const char* op, const Tensor* t, const Layout* l, int64_t offs
         static_cast<long long>(t->storage->nbytes));
 }
 
+// x.view(dtype): the same bytes as elements of another size; the last dim shrinks or grows.
+Layout* reinterpreted(const char* op, const Tensor* t, DType dtype, int64_t* offset) {
+  const Layout* l = t->layout;
+  const int64_t from = rl::itemsize(l->dtype), to = rl::itemsize(dtype);
+  if (grad_mode() && needs_grad(t))
+    fail(ErrorKind::Runtime, "[%s] a view of another dtype has no derivative: detach() first", op);
+  int64_t shape[rl::kMaxDims], strides[rl::kMaxDims];
+  std::copy(l->dims, l->dims + l->ndim, shape);
+  std::copy(l->strides(), l->strides() + l->ndim, strides);
+  if (from == to) return rl::layout_intern(dtype, l->device, l->ndim, shape, strides);
+  const int last = l->ndim - 1;
+  if (last < 0 || strides[last] != 1)
+    fail(ErrorKind::Runtime,
+        "[%s] self.stride(-1) must be 1 to view %s as %s (different element sizes), but got a "
+        "tensor of %s with strides %s",
+        op, rl::dtype_name(l->dtype), rl::dtype_name(dtype),
+        rl::shape_text(l->ndim, l->dims).c_str(), rl::shape_text(l->ndim, l->strides()).c_str());
+  for (int d = 0; d <= last; d++) {
+    int64_t& n = d == last ? shape[d] : strides[d];
+    if (n * from % to)
+      fail(ErrorKind::Runtime, "[%s] sizes %s with strides %s do not divide into elements of %s", op,
+          rl::shape_text(l->ndim, l->dims).c_str(), rl::shape_text(l->ndim, l->strides()).c_str(),
+          rl::dtype_name(dtype));
+    n = n * from / to;
+  }
+  if (*offset * from % to)
+    fail(ErrorKind::Runtime, "[%s] the offset of %lld elements does not divide into elements of %s",
+        op, static_cast<long long>(*offset), rl::dtype_name(dtype));
+  *offset = *offset * from / to;
+  return rl::layout_intern(dtype, l->device, l->ndim, shape, strides);
+}
+
 // The rule itself: a new layout, the offset moved.
 Layout* apply_rule(Call& call, Tensor* t, int64_t* offset) {
   const char* op = call.op->text;
@@ -59,6 +92,7 @@ Layout* apply_rule(Call& call, Tensor* t, int64_t* offset) {
     case ViewKind::Transpose: return rl::view_transpose(op, l, integer(1), integer(2));
     case ViewKind::Reshape:
     case ViewKind::View: {
+      if (is_dtype(v[1])) return reinterpreted(op, t, dtype_from(v[1]), offset);
       read_ints(op, v[1], a);
       bool possible = true;
       Layout* made = rl::view_reshape(op, l, a.size(), a.data(), &possible);
@@ -105,6 +139,11 @@ Layout* apply_rule(Call& call, Tensor* t, int64_t* offset) {
       }
       return made;
     }
+    case ViewKind::Narrow:
+      return rl::view_narrow(op, l, integer(1), integer(2), integer(3), offset);
+    case ViewKind::Diagonal:
+      return rl::view_diagonal(op, l, integer(1), integer(2), integer(3), offset);
+    case ViewKind::Unfold: return rl::view_unfold(op, l, integer(1), integer(2), integer(3));
     default: rl::incref(l); return l;
   }
 }

@@ -240,6 +240,64 @@ Layout* view_squeeze(const char* op, Layout* x, bool has_dim, int64_t dim) {
   return v.intern(x);
 }
 
+Layout* view_narrow(const char* op, Layout* x, int64_t dim, int64_t start, int64_t length,
+                    int64_t* offset) {
+  if (x->ndim == 0) fail(ErrorKind::Runtime, "[%s] cannot be applied to a 0-dim tensor.", op);
+  dim = wrap_dim(op, dim, x->ndim);
+  const int64_t size = x->shape()[dim];
+  if (length < 0) fail(ErrorKind::Runtime, "[%s] length must be non-negative, got %lld", op, Int(length));
+  if (start < -size || start > size)
+    fail(ErrorKind::Index,
+         "[%s] start out of range (expected to be in range of [%lld, %lld], but got %lld)", op,
+         Int(-size), Int(size), Int(start));
+  if (start < 0) start += size;
+  if (start > size - length)
+    fail(ErrorKind::Runtime, "[%s] start (%lld) + length (%lld) exceeds dimension size (%lld).", op,
+         Int(start), Int(length), Int(size));
+  return view_slice(op, x, dim, true, start, true, start + length, 1, offset);
+}
+
+Layout* view_diagonal(const char* op, Layout* x, int64_t diagonal, int64_t d0, int64_t d1,
+                      int64_t* offset) {
+  d0 = wrap_dim(op, d0, x->ndim);
+  d1 = wrap_dim(op, d1, x->ndim);
+  if (d0 == d1)
+    fail(ErrorKind::Runtime, "[%s] diagonal dimensions cannot be identical %lld, %lld", op, Int(d0),
+         Int(d1));
+  Dims v(x);
+  const int64_t rows = v.shape[d0] + (diagonal < 0 ? diagonal : 0),
+                columns = v.shape[d1] - (diagonal > 0 ? diagonal : 0);
+  int64_t size = rows < columns ? rows : columns;
+  if (size < 0) size = 0;
+  if (size) *offset += diagonal < 0 ? -diagonal * v.strides[d0] : diagonal * v.strides[d1];
+  const int64_t stride = v.strides[d0] + v.strides[d1];
+  v.erase(d0 > d1 ? d0 : d1);
+  v.erase(d0 > d1 ? d1 : d0);
+  v.shape[v.ndim] = size;
+  v.strides[v.ndim++] = stride;
+  return v.intern(x);
+}
+
+Layout* view_unfold(const char* op, Layout* x, int64_t dim, int64_t size, int64_t step) {
+  check_ndim(op, x->ndim + 1);
+  dim = wrap_dim(op, dim, x->ndim);
+  Dims v(x);
+  const int64_t length = x->ndim ? x->shape()[dim] : 1, stride = x->ndim ? x->strides()[dim] : 1;
+  if (size < 0) fail(ErrorKind::Runtime, "[%s] size is %lld but must be >= 0", op, Int(size));
+  if (size > length)
+    fail(ErrorKind::Runtime,
+         "[%s] maximum size for tensor at dimension %lld is %lld but size is %lld", op, Int(dim),
+         Int(length), Int(size));
+  if (step <= 0) fail(ErrorKind::Runtime, "[%s] step is %lld but must be > 0", op, Int(step));
+  if (x->ndim) {
+    v.shape[dim] = (length - size) / step + 1;
+    v.strides[dim] = stride * step;
+  }
+  v.shape[v.ndim] = size;
+  v.strides[v.ndim++] = stride;
+  return v.intern(x);
+}
+
 Layout* view_as_strided(const char* op, Layout* x, int n, const int64_t* shape,
                         const int64_t* strides) {
   check_ndim(op, n);

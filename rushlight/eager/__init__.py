@@ -14,7 +14,10 @@ from . import (
     methods,
     modes,
     operators,
+    pieces,
     randomness,
+    reducing,
+    sampling,
     selection,
 )
 from .factories import (
@@ -140,17 +143,22 @@ def method_function(name):
 METHOD_FUNCTIONS = (
     "max",
     "min",
-    "all",
-    "any",
+    "aminmax",
     "norm",
     "equal",
     "allclose",
     "split",
+    "split_with_sizes",
+    "tensor_split",
+    "hsplit",
+    "vsplit",
+    "dsplit",
     "chunk",
     "unbind",
-    "square",
 )
 globals().update(contractions.FUNCTIONS)
+FUNCTIONS = {**factories.FUNCTIONS, **pieces.FUNCTIONS, **sampling.FUNCTIONS}
+globals().update(FUNCTIONS)
 globals().update(selection.FUNCTIONS)  # named tuples, overloads, what counts first
 module_attributes = _core.module_attributes  # nn: native look-up of parameters and submodules
 get_num_threads, set_num_threads = _core.num_threads, _core.set_num_threads
@@ -204,6 +212,7 @@ PUBLIC = [
     *operators.ALIASES,
     *[n for n, o in operators.TABLE.items() if o.function],
     *contractions.FUNCTIONS,
+    *FUNCTIONS,
     *selection.FUNCTIONS,
 ]
 __all__ = ["ALIASES", "DTYPES", "PUBLIC", "factories", "functions", *PUBLIC]

@@ -39,8 +39,11 @@ def sizes(args):
     return shape
 
 
-def finished(out, requires_grad):
-    return out.requires_grad_() if requires_grad else out
+def finished(made, requires_grad, out=None):
+    """What a factory gives: `made`, written to `out` where that is given."""
+    if out is not None:
+        made = TABLE["clone"].native(made, out=out)
+    return made.requires_grad_() if requires_grad else made
 
 
 def empty(
@@ -57,7 +60,7 @@ def empty(
     device_of(device)
     if FACTORIES:  # a graph is being recorded: a value of the graph's own
         return zeros(*size, dtype=dtype, requires_grad=requires_grad)
-    return finished(_core.empty(sizes(size), dtype or DEFAULT[0]), requires_grad)
+    return finished(_core.empty(sizes(size), dtype or DEFAULT[0]), requires_grad, out)
 
 
 LARGEST = {
@@ -106,45 +109,74 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=
         dtype = getattr(_core, dtype)
     check_range("full", fill_value, dtype)
     shape = sizes((size,)) if not isinstance(size, int) else (size,)
-    return finished(TABLE["full"].native(shape, fill_value, dtype=dtype), requires_grad)
+    return finished(TABLE["full"].native(shape, fill_value, dtype=dtype), requires_grad, out)
 
 
 def zeros(*size, dtype=None, device=None, requires_grad=False, out=None, layout=None):
-    return full(
-        sizes(size), 0, dtype=dtype or DEFAULT[0], device=device, requires_grad=requires_grad
-    )
+    dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
+    return full(sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad, out=out)
 
 
 def ones(*size, dtype=None, device=None, requires_grad=False, out=None, layout=None):
-    return full(
-        sizes(size), 1, dtype=dtype or DEFAULT[0], device=device, requires_grad=requires_grad
-    )
+    dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
+    return full(sizes(size), 1, dtype=dtype, device=device, requires_grad=requires_grad, out=out)
 
 
-def empty_like(input, *, dtype=None, device=None, requires_grad=False, memory_format=None):
-    return empty(
-        tuple(input.shape), dtype=dtype or input.dtype, device=device, requires_grad=requires_grad
-    )
+def strides_like(input, memory_format):
+    """Those of a dense tensor that lies in memory as `input` does; None for C order."""
+    if memory_format is not None and "preserve" not in str(memory_format):
+        return None
+    if not isinstance(input, _core.Tensor) or input.is_contiguous():
+        return None
+    from rushlight.ops.layouts import Layout, like_operands
+
+    shape = tuple(input.shape)
+    layout = Layout(shape, tuple(input.stride()), input.dtype.name)
+    return like_operands([layout], shape, input.dtype.name, "cpu").strides
+
+
+def empty_like(
+    input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None,
+    pin_memory=False,
+):  # fmt: skip
+    """Memory as it is found, of the shape, dtype and order of dims of `input`."""
+    dtype, strides = dtype or input.dtype, strides_like(input, memory_format)
+    if strides is None:
+        return empty(tuple(input.shape), dtype=dtype, device=device, requires_grad=requires_grad)
+    device_of(device)
+    return finished(_core.empty_strided(tuple(input.shape), strides, dtype), requires_grad)
+
+
+def empty_strided(
+    size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
+):
+    """Memory as it is found, of the given sizes and strides."""
+    device_of(device)
+    made = _core.empty_strided(tuple(size), tuple(stride), dtype or DEFAULT[0])
+    return finished(made, requires_grad)
 
 
 def full_like(
-    input, fill_value, *, dtype=None, device=None, requires_grad=False, memory_format=None
-):
-    return full(
-        tuple(input.shape),
-        fill_value,
-        dtype=dtype or input.dtype,
-        device=device,
-        requires_grad=requires_grad,
-    )
+    input, fill_value, *, dtype=None, layout=None, device=None, requires_grad=False,
+    memory_format=None,
+):  # fmt: skip
+    dtype = dtype or input.dtype
+    if strides_like(input, memory_format) is None:
+        shape = tuple(input.shape)
+        return full(shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
+    check_range("full_like", fill_value, dtype)
+    made = empty_like(input, dtype=dtype, device=device, memory_format=memory_format)
+    return finished(TABLE["fill"].native.inplace(made, fill_value), requires_grad)
 
 
-def zeros_like(input, *, dtype=None, device=None, requires_grad=False, memory_format=None):
-    return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+def zeros_like(input, **options):
+    """Every element is 0; options as those of `full_like`."""
+    return full_like(input, 0, **options)
 
 
-def ones_like(input, *, dtype=None, device=None, requires_grad=False, memory_format=None):
-    return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+def ones_like(input, **options):
+    """Every element is 1; options as those of `full_like`."""
+    return full_like(input, 1, **options)
 
 
 def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False, out=None):
@@ -166,49 +198,77 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
         if not all(isinstance(v, int) for v in (start, end, step))
         else -(-(end - start) // step)
     )
-    return finished(TABLE["steps"].native((count,), start, step, dtype=dtype), requires_grad)
+    return finished(TABLE["steps"].native((count,), start, step, dtype=dtype), requires_grad, out)
 
 
-def rand(*size, dtype=None, device=None, generator=None, requires_grad=False, out=None):
+def drawn(operator, size, dtype, device, generator, requires_grad, out):
+    if out is not None:
+        dtype = dtype or out.dtype
+    made = randomness.filled(operator, empty(*size, dtype=dtype, device=device), generator)
+    return finished(made, requires_grad, out)
+
+
+def rand(
+    *size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+    pin_memory=False,
+):  # fmt: skip
     """Uniform on [0, 1)."""
-    return finished(
-        randomness.filled("uniform", empty(*size, dtype=dtype, device=device), generator),
-        requires_grad,
-    )
+    return drawn("uniform", size, dtype, device, generator, requires_grad, out)
 
 
-def randn(*size, dtype=None, device=None, generator=None, requires_grad=False, out=None):
+def randn(
+    *size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
+    pin_memory=False,
+):  # fmt: skip
     """Standard normal."""
-    return finished(
-        randomness.filled("normal", empty(*size, dtype=dtype, device=device), generator),
-        requires_grad,
-    )
+    return drawn("normal", size, dtype, device, generator, requires_grad, out)
 
 
-def rand_like(input, *, dtype=None, requires_grad=False):
-    return rand(tuple(input.shape), dtype=dtype or input.dtype, requires_grad=requires_grad)
+def rand_like(input, *, generator=None, requires_grad=False, **options):
+    made = empty_like(input, **options)
+    return finished(randomness.filled("uniform", made, generator), requires_grad)
 
 
-def randn_like(input, *, dtype=None, requires_grad=False):
-    return randn(tuple(input.shape), dtype=dtype or input.dtype, requires_grad=requires_grad)
+def randn_like(input, *, generator=None, requires_grad=False, **options):
+    made = empty_like(input, **options)
+    return finished(randomness.filled("normal", made, generator), requires_grad)
 
 
 def randint(
-    low, high=None, size=None, *, dtype=None, device=None, generator=None, requires_grad=False
-):
-    """Integers on [low, high)."""
+    low, high=None, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
+    requires_grad=False,
+):  # fmt: skip
+    """Integers on [low, high), int64 where no dtype is given."""
+    from .sampling import integers
+
     if size is None:
+        low, high, size = 0, low, high
+    if isinstance(high, (tuple, list)):  # randint(high, size)
         low, high, size = 0, low, high
     if high <= low:
         raise RuntimeError(f"[randint] expects 'low' < 'high', got low={low} and high={high}")
-    drawn = rand(size, dtype=_core.float64, generator=generator)
-    return (drawn * float(high - low)).to(_core.int64).add(low).to(dtype or _core.int64)
+    device_of(device)
+    made = integers(sizes((size,)), low, high, generator)
+    dtype = dtype or (_core.int64 if out is None else out.dtype)
+    return finished(made.to(dtype), requires_grad, out)
 
 
-def randperm(n, *, dtype=None, device=None, generator=None, requires_grad=False):
+def randint_like(input, low, high=None, *, generator=None, dtype=None, **options):
+    """Integers on [low, high), of the shape, dtype and order of dims of `input`."""
+    low, high = (0, low) if high is None else (low, high)
+    made = empty_like(input, dtype=dtype, **options)
+    return made.random_(low, high, generator=generator)
+
+
+def randperm(
+    n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False
+):
     """A random order of 0 .. n - 1."""
+    if n < 0:
+        raise RuntimeError(f"[randperm] n must be non-negative, got {n}")
     keys = rand(n, dtype=_core.float64, generator=generator).tolist()
-    return tensor(sorted(range(n), key=keys.__getitem__), dtype=dtype or _core.int64)
+    made = tensor(sorted(range(n), key=keys.__getitem__), dtype=dtype or _core.int64)
+    return finished(made, requires_grad, out)
 
 
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
@@ -245,21 +305,97 @@ def as_tensor(data, dtype=None, device=None):
     return tensor(data, dtype=dtype)
 
 
-def eye(n, m=None, *, dtype=None, device=None, requires_grad=False):
+def eye(
+    n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
+):  # fmt: skip
+    """Ones on the diagonal, zeros elsewhere."""
     m = n if m is None else m
+    if n < 0 or m < 0:
+        raise RuntimeError(f"[eye] n and m must be greater or equal to 0, got {n} and {m}")
+    device_of(device)
     on = arange(n).unsqueeze(1).eq(arange(m))
-    return finished(on.to(dtype or DEFAULT[0]), requires_grad)
+    return finished(on.to(dtype or DEFAULT[0]), requires_grad, out)
 
 
-def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
-    """`steps` numbers from start to end, both included."""
+def linspace(
+    start, end, steps, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
+):
+    """`steps` numbers from start to end, both included: counted from the nearer end."""
+    device_of(device)
+    start, end = (v.item() if isinstance(v, _core.Tensor) else v for v in (start, end))
+    if steps < 0:
+        raise RuntimeError(f"[linspace] number of steps must be non-negative, got {steps}")
+    dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
+    wide = dtype if dtype.is_floating_point and dtype.itemsize > 2 else _core.float64
     if steps == 1:
-        return full((1,), float(start), dtype=dtype or DEFAULT[0], requires_grad=requires_grad)
-    step = (end - start) / (steps - 1)
-    return finished(
-        TABLE["steps"].native((steps,), float(start), float(step), dtype=dtype or DEFAULT[0]),
-        requires_grad,
-    )
+        made = full((1,), start, dtype=dtype)
+    else:
+        step = (float(end) - float(start)) / max(steps - 1, 1)
+        made = TABLE["spaced"].native((steps,), float(start), float(end), step, steps, dtype=wide)
+        made = made.to(dtype)
+    return finished(made, requires_grad, out)
 
 
+def logspace(
+    start, end, steps, base=10.0, *, out=None, dtype=None, layout=None, device=None,
+    requires_grad=False,
+):  # fmt: skip
+    """`base` to the power of `steps` numbers from start to end."""
+    dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
+    wide = dtype if dtype.is_floating_point and dtype.itemsize > 2 else _core.float64
+    exponents = linspace(start, end, steps, dtype=wide, device=device)
+    made = TABLE["pow"].native(float(base), exponents).to(dtype)
+    return finished(made, requires_grad, out)
+
+
+def triangle_indices(row, col, offset, keep):
+    if row < 0 or col < 0:
+        raise RuntimeError(f"[tril_indices] row and col must be non-negative, got {row} and {col}")
+    pairs = [(i, j) for i in range(row) for j in range(*keep(i))]
+    flat = [i for i, _ in pairs] + [j for _, j in pairs]
+    return _core.tensor(flat, _core.int64).reshape(2, len(pairs))
+
+
+def tril_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
+    """Rows and columns of the elements on and below a diagonal."""
+    device_of(device)
+    made = triangle_indices(row, col, offset, lambda i: (0, max(0, min(col, i + offset + 1))))
+    return made if dtype is None else made.to(dtype)
+
+
+def triu_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
+    """Rows and columns of the elements on and above a diagonal."""
+    device_of(device)
+    made = triangle_indices(row, col, offset, lambda i: (min(col, max(0, i + offset)), col))
+    return made if dtype is None else made.to(dtype)
+
+
+def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False, layout=None):
+    """A number as a tensor without dims; float32 where no dtype is given."""
+    return full((), s, dtype=dtype or DEFAULT[0], device=device, requires_grad=requires_grad)
+
+
+def new(self, factory, size, dtype, options):
+    options.pop("layout", None)
+    return factory(*size, dtype=dtype or self.dtype, **options)
+
+
+METHODS = {
+    "new_zeros": lambda self, *size, dtype=None, **options: new(self, zeros, size, dtype, options),
+    "new_ones": lambda self, *size, dtype=None, **options: new(self, ones, size, dtype, options),
+    "new_empty": lambda self, *size, dtype=None, **options: new(self, empty, size, dtype, options),
+    "new_full": lambda self, size, fill_value, dtype=None, **options: new(
+        self, full, (size, fill_value), dtype, options
+    ),
+    "new_tensor": lambda self, data, dtype=None, **options: new(
+        self, tensor, (data,), dtype, options
+    ),
+    "new_empty_strided": lambda self, size, stride, dtype=None, **options: new(
+        self, empty_strided, (size, stride), dtype, options
+    ),
+}
+FUNCTIONS = {
+    f.__name__: f
+    for f in (*(empty_strided, logspace, randint_like, scalar_tensor, tril_indices, triu_indices),)
+}
 __all__ = [n for n in dir() if n not in ("TABLE", "ceil", "prod", "randomness", "DEFAULT")]

@@ -67,9 +67,12 @@ ALIASES = {
     "less": "lt",
     "less_equal": "le",
     "multiply": "mul",
+    "moveaxis": "movedim",
     "negative": "neg",
     "not_equal": "ne",
+    "sgn": "sign",
     "subtract": "sub",
+    "swapdims": "swapaxes",
 }
 
 

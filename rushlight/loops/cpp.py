@@ -55,8 +55,8 @@ def literal(value, dtype):
 
 
 def identity(combine, dtype):
-    if combine == "add":
-        return literal(0, dtype)
+    if combine in ("add", "mul"):
+        return literal(IDENTITY[combine], dtype)
     if dtype in dtypes.INTEGERS:
         bits = 8 * dtypes.TABLE[dtype].itemsize
         low, high = (0, 2 ** bits - 1) if dtype == "uint8" else (-2 ** (bits - 1), 2 ** (bits - 1) - 1)
@@ -83,8 +83,8 @@ def cast(value, source, target):
 
 
 def combined(combine, a, b, dtype):
-    if combine == "add":
-        return f"({a} + {b})"
+    if combine in ("add", "mul"):
+        return f"({a} {INFIX[combine]} {b})"
     less = "<" if combine == "min" else ">"
     if dtypes.is_floating(dtype):
         return f"({b} != {b} || {b} {less} {a} ? {b} : {a})"

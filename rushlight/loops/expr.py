@@ -18,8 +18,8 @@ from rushlight.ops.declare import FACTORIES
 from rushlight.ops.values import Value
 
 LANES = 16                          # of every fold; csrc and both emitters rely on it
-IDENTITY = {"add": 0, "max": float("-inf"), "min": float("inf")}
-FOLDS = {"sum": "add", "amax": "max", "amin": "min"}
+IDENTITY = {"add": 0, "mul": 1, "max": float("-inf"), "min": float("inf")}
+FOLDS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "any_rows": "max", "all_rows": "min"}
 
 
 class Arena:
@@ -94,8 +94,10 @@ class Expr(Value, metaclass=Interned):
     def extent(self, dims):
         return Cast(Extent("int64"), self.dtype)
 
-    def spread(self, like, dims, keepdim):
+    def kept(self, like, dims, keepdim):
         return self
+
+    spread = kept
 
     def filled(self, number):
         return Const(number, self.dtype)

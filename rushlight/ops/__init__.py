@@ -13,22 +13,26 @@ from . import (
            losses,
            matrix,
            normalization,
+           norms,
            optimizers,
            ordering,
            pointwise,
            pooling,
            products,
+           rearranging,
            recurrent,
            reductions,
            rounding,
            scans,
            scattering,
+           statistics,
+           triangles,
            views,
 )
 from .declare import Op
 from .values import TABLE
 
-__all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "convolution",
-           "creation", "elementary", "indexing", "logic", "losses", "matrix", "normalization", "optimizers",
-           "ordering", "pointwise", "pooling", "products", "recurrent", "reductions", "rounding", "scans",
-           "scattering", "views"]
+__all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "convolution", "creation",
+           "elementary", "indexing", "logic", "losses", "matrix", "normalization", "norms", "optimizers", "ordering",
+           "pointwise", "pooling", "products", "rearranging", "recurrent", "reductions", "rounding", "scans", "scattering",
+           "statistics", "triangles", "views"]

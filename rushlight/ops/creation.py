@@ -20,6 +20,16 @@ def steps(size, start, step, dtype):
     return leaf.element(start).to(start.dtype) * step + start
 
 
+@scalar("linspace.sized(SymInt[] size, Scalar start, Scalar end, Scalar step, SymInt steps, *, ScalarType? dtype=None) -> Tensor",
+        layout=sized(), name="spaced", domain=("float32", "float64"), promote=promotion.creating("start"), derivative=none, method=False,
+        function=False, bottom=True, samples=(call((5,), 0.0, 1.0, 0.25, 5), call((4,), 1.0, -2.0, -1.0, 4, dtype="float64")))
+def spaced(size, start, end, step, steps, dtype):
+    """From the nearer end on, so that both ends are exact."""
+    i = leaf.element(start)
+    back = steps - 1 - i
+    return word.where(word.lt(i + i, steps), start + i.to(start.dtype) * step, end - back.to(start.dtype) * step)
+
+
 @scalar("element(Tensor self) -> Tensor", promote=promotion.counting, derivative=none, method=False, function=False,
         bottom=True, domain=())
 def element(x):

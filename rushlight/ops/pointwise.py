@@ -311,6 +311,18 @@ def pow(x, exponent):
     return power(x, exponent)
 
 
+@composition("square(Tensor self) -> Tensor", samples=UNARY[:3] + (call(t(4, dtype="int64")), call(t(3, dtype="bool")), call(t(3, dtype="uint8"))))
+def square(x):
+    return pow(x, 2)
+
+
+@composition("rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", method=False,
+             samples=(call(t(2, 3), t(3)), call(t(2, 3), 2.5), call(t(2, 3), t(3), alpha=2)))
+def rsub(x, other, alpha):
+    """other - alpha * x."""
+    return sub(other, x, alpha=alpha)
+
+
 # ---- comparisons
 
 def comparison(symbol):

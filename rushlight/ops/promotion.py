@@ -128,6 +128,7 @@ dividing = Dividing()
 accumulating = Promotion("int", by="dtype")
 averaging = Promotion(by="dtype", floats_only=True)
 comparing = Promotion(result="bool")
+whole = Promotion(result="int64")
 converting = Converting()
 counting = Converting("int64", by="no")
 creating = Creating

@@ -129,10 +129,10 @@ max_dim.derivative(lambda g, x, outs, dim, keepdim: to_position(g, x, outs, dim,
 min_dim.derivative(lambda g, x, outs, dim, keepdim: to_position(g, x, outs, dim, keepdim))
 
 
-@composition("euclidean_norm(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
-             method=False, function=False, samples=(call(t(3, 4)), call(t(3, 4), 1), call(t(3, 4), 0, True)))
+@rows("euclidean_norm(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", layout=per_row(), promote=promotion.floating,
+      cost=2, method=False, function=False, samples=(call(t(3, 4)), call(t(3, 4), 1), call(t(3, 4), 0, True)))
 def euclidean_norm(x, dim, keepdim):
-    return sqrt(sum(x * x, dim, keepdim))
+    return sqrt(sum(x * x, dim, True))
 
 
 @euclidean_norm.derivative          # 0 at 0, as the subgradient of least norm

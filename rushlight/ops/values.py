@@ -98,12 +98,16 @@ class Array(Value):
         """The number of elements of a row over dims."""
         return prod(self.shape[d] for d in positive(dims, self.rank))
 
-    def spread(self, like, dims, keepdim):
-        """A cotangent of a reduction over dims, back over the shape of what was reduced."""
+    def kept(self, like, dims, keepdim):
+        """A cotangent of a reduction over dims: one number a row, the reduced dims as 1."""
         g = self
         for d in () if keepdim else positive(dims, like.rank):
             g = TABLE["unsqueeze"](g, d)
-        return TABLE["expand"](g, like.shape)
+        return g
+
+    def spread(self, like, dims, keepdim):
+        """The same, over the shape of what was reduced."""
+        return TABLE["expand"](self.kept(like, dims, keepdim), like.shape)
 
     def filled(self, number):
         """A number, as a value of this shape and dtype."""

@@ -144,10 +144,12 @@ def _(g, x):
     return reshape(g, x.shape)
 
 
-@affine_view("squeeze.dim(Tensor(a) self, int? dim=None) -> Tensor(a)", view="squeeze",
-             samples=(call(t(2, 1, 3)), call(t(2, 1, 3), 1), call(t(2, 3), 0)))
+@affine_view("squeeze.dims(Tensor(a) self, int[]? dim=None) -> Tensor(a)", view="squeeze",
+             samples=(call(t(2, 1, 3)), call(t(2, 1, 3), 1), call(t(2, 3), 0), call(t(1, 2, 1, 3), (0, -2)), call(t(1, 2), (0, 1)),
+                      call(t(2, 1), ())))
 def squeeze(x, dim):
-    at = range(x.rank) if dim is None else (wrapped(dim, x.rank),)
+    dims = (dim,) if isinstance(dim, int) else dim
+    at = range(x.rank) if dims is None else [wrapped(d, x.rank) for d in dims]
     return x.of([p for d, p in enumerate(x.pairs()) if not (d in at and p[0] == 1)])
 
 
@@ -201,15 +203,134 @@ def _(g, x, dim, index):
     return select_backward(g, x.shape, dim, index)
 
 
-@composition("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", structural=("start", "length"),
-             samples=(call(t(6, 4), 0, 1, 3),))
+@affine_view("narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", view="narrow",
+             samples=(call(t(6, 4), 0, 1, 3), call(t(6, 4), 1, -3, 2), call(t(6, 4), -1, 4, 0)))
 def narrow(x, dim, start, length):
-    n = x.shape[wrapped(dim, x.rank)]
-    if all(isinstance(v, int) for v in (n, start, length)):
-        start = start + n if start < 0 else start
-        if length < 0 or start < 0 or start + length > n:
-            raise RuntimeError(f"[narrow] start ({start}) + length ({length}) exceeds dimension size ({n})")
-    return slice(x, dim, start, start + length, 1)
+    """`length` elements of `dim` from `start` on; a negative start counts from the end."""
+    dim = wrapped(dim, x.rank)
+    n = x.shape[dim]
+    start = start + n if start < 0 else start
+    if length < 0 or start < 0 or start + length > n:
+        raise RuntimeError(f"[narrow] start ({start}) + length ({length}) exceeds dimension size ({n})")
+    return x.at(dim, start, length)
+
+
+@narrow.derivative
+def _(g, x, dim, start, length):
+    from .assembly import narrow_backward
+    return narrow_backward(g, x.shape, dim, start, length)
+
+
+@affine_view("diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)", view="diagonal",
+             samples=(call(t(3, 4)), call(t(3, 4), 1), call(t(3, 4), -1), call(t(2, 3, 4), 0, -1, 0), call(t(3, 4), 9),
+                      call(t(3, 4, order=(1, 0)), -2)))
+def diagonal(x, offset, i, j):
+    """The diagonal of two dims, as the last dim; `offset` above it, or below where it is negative."""
+    i, j = wrapped(i, x.rank), wrapped(j, x.rank)
+    if i == j:
+        raise RuntimeError(f"[diagonal] diagonal dimensions cannot be identical {i}, {j}")
+    rows, columns = x.shape[i] + min(offset, 0), x.shape[j] - max(offset, 0)
+    n = max(min(rows, columns), 0)
+    start = 0 if n == 0 else offset * x.strides[j] if offset >= 0 else -offset * x.strides[i]
+    kept = [p for d, p in enumerate(x.pairs()) if d not in (i, j)]
+    return x.of([*kept, (n, x.strides[i] + x.strides[j])], x.offset + start)
+
+
+@diagonal.derivative
+def _(g, x, offset, i, j):
+    from .assembly import diagonal_backward
+    return diagonal_backward(g, x.shape, offset, i, j)
+
+
+@affine_view("unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", view="unfold", function=False,
+             samples=(call(t(7), 0, 2, 1), call(t(3, 8), 1, 3, 2), call(t(8, 3), 0, 2, 4), call(t(3, 4, 5), -1, 5, 1)))
+def unfold(x, dim, size, step):
+    """Windows of `size` elements along a dim, `step` apart; their elements become the last dim."""
+    dim = wrapped(dim, x.rank)
+    n, stride = (x.shape[dim], x.strides[dim]) if x.rank else (1, 1)
+    if size < 0 or size > n:
+        raise RuntimeError(f"[unfold] maximum size for tensor at dimension {dim} is {n} but size is {size}")
+    if step <= 0:
+        raise RuntimeError(f"[unfold] step is {step} but must be > 0")
+    pairs = x.pairs()
+    if x.rank:
+        pairs[dim] = ((n - size) // step + 1, stride * step)
+    return x.of([*pairs, (size, stride)])
+
+
+@unfold.derivative
+def _(g, x, dim, size, step):
+    from .assembly import unfold_backward
+    return unfold_backward(g, x.shape, dim, size, step)
+
+
+@affine_view("as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)",
+             view="as_strided", structural=("storage_offset",), samples=(call(t(12), (3, 4), (4, 1)), call(t(12), (3, 2), (4, 1), 1), call(t(6), (4, 3), (1, 1))))
+def as_strided(x, size, stride, storage_offset):
+    """Any sizes and strides over the storage; what lies outside it is refused."""
+    if len(size) != len(stride):
+        raise ValueError(f"[as_strided] {len(size)} sizes and {len(stride)} strides")
+    return x.of(list(zip(size, stride)), x.offset if storage_offset is None else storage_offset)
+
+
+@as_strided.derivative
+def _(g, x, size, stride, storage_offset):
+    from .assembly import as_strided_backward
+    if not x.layout.is_dense:
+        raise NotImplementedError(f"[as_strided] no derivative for an input with gaps or overlaps: {x.layout} with strides "
+                                  f"{list(x.layout.strides)}; make it contiguous first")
+    return as_strided_backward(g, x.shape, x.layout.strides, size, stride, storage_offset or 0)
+
+
+@composition("movedim.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)",
+             samples=(call(t(2, 3, 4), 0, 2), call(t(2, 3, 4), (0, -1), (1, 0)), call(t(2, 3), (1,), (0,))))
+def movedim(x, source, destination):
+    """The dims of `source` moved to the places of `destination`; the others keep their order."""
+    source, destination = ((v,) if isinstance(v, int) else tuple(v) for v in (source, destination))
+    if len(source) != len(destination):
+        raise RuntimeError(f"[movedim] Invalid source or destination dims: source ({list(source)} dims) should contain the same "
+                           f"number of dims as destination ({list(destination)} dims)")
+    source, destination = ([wrapped(d, x.rank) for d in v] for v in (source, destination))
+    for what, dims in (("source", source), ("destination", destination)):
+        if len(set(dims)) < len(dims):
+            raise RuntimeError(f"[movedim] repeated dim in `{what}` ({dims})")
+    rest = iter(d for d in range(x.rank) if d not in source)
+    placed = dict(zip(destination, source))
+    return permute(x, tuple(placed[d] if d in placed else next(rest) for d in range(x.rank)))
+
+
+@composition("unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)",
+             samples=(call(t(2, 6), 1, (2, 3)), call(t(6, 2), 0, (-1, 3))))
+def unflatten(x, dim, sizes):
+    """One dim cut up into several."""
+    dim = wrapped(dim, x.rank)
+    if not sizes:
+        raise RuntimeError("[unflatten] sizes must be non-empty")
+    total, known, holes = x.shape[dim], product([n for n in sizes if n != -1]), [i for i, n in enumerate(sizes) if n == -1]
+    if len(holes) > 1 or (total % known if holes and known else known != total):
+        raise RuntimeError(f"[unflatten] Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} ({total}) in the "
+                           "input tensor")
+    return view(x, (*x.shape[:dim], *(total // known if n == -1 else n for n in sizes), *x.shape[dim + 1:]))
+
+
+@composition("ravel(Tensor(a) self) -> Tensor(a)", samples=(call(t(2, 3)), call(t(4, 3, order=(1, 0))), call(t())))
+def ravel(x):
+    return reshape(x, (-1,)) if product(x.shape) else reshape(x, (0,))
+
+
+@composition("swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)", samples=(call(t(2, 3, 4), 0, -1),))
+def swapaxes(x, i, j):
+    return transpose(x, i, j)
+
+
+@composition("broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)", samples=(call(t(3, 1), (2, 3, 4)),))
+def broadcast_to(x, size):
+    return expand(x, tuple(size))
+
+
+@composition("adjoint(Tensor(a) self) -> Tensor(a)", samples=(call(t(2, 3, 4)),))
+def adjoint(x):
+    return transpose(x, -2, -1)
 
 
 @composition("flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)",

@@ -1,0 +1,119 @@
+"""Reductions whose PyTorch name stands for several signatures: max and min, norms, comparisons of
+whole tensors.
+"""
+
+from collections import namedtuple
+
+from rushlight import _core
+from rushlight.ops import TABLE
+from rushlight.ops.values import Value
+
+Tensor = _core.Tensor
+INF = float("inf")
+
+
+def op(name):
+    return TABLE[name].native
+
+
+def reduce_pair(value, elementwise):
+    """max and min: of all elements, along a dim (values and positions), or of two tensors."""
+    name = value[1:]
+    found = namedtuple(name, ("values", "indices"))
+
+    def method(self, dim=None, keepdim=False, *, other=None, out=None):
+        dim = other if dim is None else dim
+        if dim is None:
+            return op(value)(self) if out is None else op(value)(self, out=out)
+        if isinstance(dim, (Tensor, Value)):
+            return (
+                op(elementwise)(self, dim) if out is None else op(elementwise)(self, dim, out=out)
+            )
+        if out is not None:
+            return found(*op(f"{name}_dim")(self, dim, keepdim, out=tuple(out)))
+        return found(*op(f"{name}_dim")(self, dim, keepdim))
+
+    method.__doc__ = (
+        f"The {name}imum of all elements; along `dim`, (values, indices); or, with a tensor, "
+        "element by element."
+    )
+    return method
+
+
+def aminmax(self, *, dim=None, keepdim=False):
+    """(min, max) of all elements or along a dim."""
+    return aminmax_result(*op("aminmax_pair")(self, dim=dim, keepdim=keepdim))
+
+
+aminmax_result = namedtuple("aminmax_result", ("min", "max"))
+
+
+def norm(self, p="fro", dim=None, keepdim=False, out=None, dtype=None):
+    """The p-norm over `dim` (all dims where None)."""
+    if not self.is_floating_point() and dtype is None:
+        raise RuntimeError(
+            f"[norm] Expected a floating point or complex tensor as input. Got {self.dtype!r}"
+        )
+    if p == "nuc":
+        raise NotImplementedError("[norm] the nuclear norm needs singular values, not there yet")
+    p = 2 if p in ("fro", None) else p
+    more = {} if out is None else {"out": out}
+    return op("linalg_vector_norm")(self, p, dim, keepdim, dtype=dtype, **more)
+
+
+def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
+    """The vector norm of order `ord` (a number, inf or -inf) over `dim`, all dims where None."""
+    more = {} if out is None else {"out": out}
+    return op("linalg_vector_norm")(x, ord, dim, keepdim, dtype=dtype, **more)
+
+
+def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None, out=None):
+    """Norms of matrices over two dims: "fro", 1, -1, inf, -inf. Those by singular values (2, -2,
+    "nuc") raise NotImplementedError.
+    """
+    if len(dim) != 2:
+        raise RuntimeError(f"[linalg.matrix_norm] dim must be a 2-tuple. Got {dim}")
+    if ord == "fro":
+        return vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
+    if ord not in (1, -1, INF, -INF):
+        raise NotImplementedError(f"[linalg.matrix_norm] order {ord!r} needs singular values")
+    rows, columns = (d % A.dim() for d in dim)
+    along, across = (rows, columns) if abs(ord) == 1 else (columns, rows)
+    sums = vector_norm(A, 1, along, True, dtype=dtype)
+    made = op("amax" if ord > 0 else "amin")(sums, (across,), True)
+    made = made if keepdim else made.squeeze(tuple(dim))
+    return made if out is None else op("clone")(made, out=out)
+
+
+def linalg_norm(A, ord=None, dim=None, keepdim=False, *, out=None, dtype=None):
+    """A vector norm where `dim` is one dim or nothing is said, a matrix norm where it is two."""
+    if isinstance(dim, (tuple, list)) and len(dim) == 2 and ord is not None:
+        return matrix_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
+    if ord is not None and dim is None and A.dim() == 2:
+        return matrix_norm(A, ord, (0, 1), keepdim, dtype=dtype, out=out)
+    if ord is not None and dim is None and A.dim() != 1:
+        raise RuntimeError(
+            "[linalg.norm] If dim is not specified but ord is, the input must be 1D or 2D. Got "
+            f"{A.dim()}D."
+        )
+    return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype, out=out)
+
+
+def equal(self, other):
+    """Whether shapes and all elements are equal: a Python bool."""
+    return tuple(self.shape) == tuple(other.shape) and bool(op("all")(op("eq")(self, other)).item())
+
+
+def allclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Whether |self - other| <= atol + rtol * |other| everywhere: a Python bool."""
+    return bool(op("all")(op("isclose")(self, other, rtol, atol, equal_nan)).item())
+
+
+METHODS = {
+    "max": reduce_pair("amax", "maximum"),
+    "min": reduce_pair("amin", "minimum"),
+    "aminmax": aminmax,
+    "norm": norm,
+    "equal": equal,
+    "allclose": allclose,
+}
