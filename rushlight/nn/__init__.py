@@ -1,22 +1,38 @@
 """Modules, functional API, initialisation, losses."""
 
 from rushlight.nn.activation import (
+    CELU,
     ELU,
     GELU,
+    GLU,
+    SELU,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
     Hardtanh,
     LeakyReLU,
     LogSigmoid,
     LogSoftmax,
+    Mish,
+    PReLU,
     ReLU,
     ReLU6,
+    RReLU,
     Sigmoid,
     SiLU,
     Softmax,
+    Softmax2d,
     Softmin,
     Softplus,
+    Softshrink,
+    Softsign,
     Tanh,
+    Tanhshrink,
+    Threshold,
 )
-from rushlight.nn.attention import MultiheadAttention
+from rushlight.nn.attention import (
+    MultiheadAttention,
+)
 from rushlight.nn.batchnorm import (
     BatchNorm1d,
     BatchNorm2d,
@@ -41,25 +57,65 @@ from rushlight.nn.conv import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from rushlight.nn.dropout import Dropout
-from rushlight.nn.embedding import Embedding
-from rushlight.nn.flatten import Flatten, Unflatten
-from rushlight.nn.linear import Identity, Linear
+from rushlight.nn.distance import (
+    CosineSimilarity,
+    PairwiseDistance,
+)
+from rushlight.nn.dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
+from rushlight.nn.embedding import (
+    Embedding,
+    EmbeddingBag,
+)
+from rushlight.nn.flatten import (
+    Flatten,
+    Unflatten,
+)
+from rushlight.nn.linear import (
+    Bilinear,
+    Identity,
+    Linear,
+)
 from rushlight.nn.loss import (
     BCELoss,
     BCEWithLogitsLoss,
-    CosineSimilarity,
+    CosineEmbeddingLoss,
     CrossEntropyLoss,
+    GaussianNLLLoss,
+    HingeEmbeddingLoss,
     HuberLoss,
     KLDivLoss,
     L1Loss,
+    MarginRankingLoss,
     MSELoss,
+    MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss,
+    MultiMarginLoss,
     NLLLoss,
+    PoissonNLLLoss,
     SmoothL1Loss,
+    SoftMarginLoss,
+    TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
 )
-from rushlight.nn.module import Module
-from rushlight.nn.normalization import LayerNorm, RMSNorm
-from rushlight.nn.parameter import Buffer, Parameter
+from rushlight.nn.module import (
+    Module,
+)
+from rushlight.nn.normalization import (
+    LayerNorm,
+    LocalResponseNorm,
+    RMSNorm,
+)
+from rushlight.nn.parameter import (
+    Buffer,
+    Parameter,
+)
 from rushlight.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -80,6 +136,26 @@ from rushlight.nn.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from rushlight.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell
+from rushlight.nn.rnn import (
+    GRU,
+    LSTM,
+    RNN,
+    GRUCell,
+    LSTMCell,
+    RNNBase,
+    RNNCell,
+)
+from rushlight.nn.shuffling import (
+    ChannelShuffle,
+    PixelShuffle,
+    PixelUnshuffle,
+)
+from rushlight.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 from . import functional, init, parameter, utils

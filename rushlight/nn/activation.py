@@ -1,7 +1,10 @@
 """Activations as modules. Each takes a floating tensor and returns one of the same shape."""
 
+from rushlight import eager
 from rushlight.nn import functional as F
+from rushlight.nn.init import constant_
 from rushlight.nn.module import Module
+from rushlight.nn.parameter import Parameter
 
 
 def _flags(**values):
@@ -144,3 +147,154 @@ class Softmin(_AlongDim):
 class LogSoftmax(_AlongDim):
     def forward(self, input):
         return F.log_softmax(input, self.dim)
+
+
+class Softmax2d(Module):
+    """Softmax over the channels of (N, C, H, W) or (C, H, W)."""
+
+    def forward(self, input):
+        if input.dim() not in (3, 4):
+            raise ValueError(
+                f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead"
+            )
+        return F.softmax(input, -3)
+
+
+class Threshold(Module):
+    """x where x > threshold, else value."""
+
+    def __init__(self, threshold, value, inplace=False):
+        super().__init__()
+        self.threshold, self.value, self.inplace = threshold, value, inplace
+
+    def forward(self, input):
+        return F.threshold(input, self.threshold, self.value, self.inplace)
+
+    def extra_repr(self):
+        return _flags(threshold=self.threshold, value=self.value, inplace=self.inplace)
+
+
+class RReLU(Module):
+    """LeakyReLU with slopes drawn from U[lower, upper] while training, else their mean."""
+
+    def __init__(self, lower=1.0 / 8, upper=1.0 / 3, inplace=False):
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input):
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self):
+        return _flags(lower=self.lower, upper=self.upper, inplace=self.inplace)
+
+
+class _InPlace(Module):
+    """An activation of no option but ``inplace``."""
+
+    function = None
+    shown = True
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input):
+        return type(self).function(input, self.inplace)
+
+    def extra_repr(self):
+        return _flags(inplace=self.inplace) if self.shown else ""
+
+
+class Hardsigmoid(_InPlace):
+    function, shown = staticmethod(F.hardsigmoid), False
+
+
+class Hardswish(_InPlace):
+    function, shown = staticmethod(F.hardswish), False
+
+
+class Mish(_InPlace):
+    function = staticmethod(F.mish)
+
+
+class SELU(_InPlace):
+    function = staticmethod(F.selu)
+
+
+class CELU(Module):
+    def __init__(self, alpha=1.0, inplace=False):
+        super().__init__()
+        self.alpha, self.inplace = alpha, inplace
+
+    def forward(self, input):
+        return F.celu(input, self.alpha, self.inplace)
+
+    def extra_repr(self):
+        return _flags(alpha=self.alpha, inplace=self.inplace)
+
+
+class GLU(Module):
+    """The first half of ``dim`` times the sigmoid of the second."""
+
+    def __init__(self, dim=-1):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input):
+        return F.glu(input, self.dim)
+
+    def extra_repr(self):
+        return f"dim={self.dim}"
+
+
+class Hardshrink(Module):
+    def __init__(self, lambd=0.5):
+        super().__init__()
+        self.lambd = lambd
+
+    def forward(self, input):
+        return F.hardshrink(input, self.lambd)
+
+    def extra_repr(self):
+        return f"{self.lambd}"
+
+
+class Softshrink(Module):
+    def __init__(self, lambd=0.5):
+        super().__init__()
+        self.lambd = lambd
+
+    def forward(self, input):
+        return F.softshrink(input, self.lambd)
+
+    def extra_repr(self):
+        return str(self.lambd)
+
+
+class Softsign(Module):
+    def forward(self, input):
+        return F.softsign(input)
+
+
+class Tanhshrink(Module):
+    def forward(self, input):
+        return F.tanhshrink(input)
+
+
+class PReLU(Module):
+    """LeakyReLU whose slope is learnt: one, or one a channel (num_parameters)."""
+
+    def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
+        super().__init__()
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(eager.empty(num_parameters, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        constant_(self.weight, self.init)
+
+    def forward(self, input):
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self):
+        return f"num_parameters={self.num_parameters}"

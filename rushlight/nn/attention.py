@@ -13,6 +13,8 @@ from rushlight.nn.linear import Linear
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 
+_in_projection = F.kernel("in_projection")
+
 
 class NonDynamicallyQuantizableLinear(Linear):
     """Linear under the name that PyTorch's printed models show for the output projection."""
@@ -23,7 +25,8 @@ class MultiheadAttention(Module):
     be).
 
     dropout: of attention weights while training. kdim, vdim: widths of key and value if others.
-    add_bias_kv and add_zero_attn are not supported (NotImplementedError).
+    add_bias_kv: one more key and value that are learnt (bias_k, bias_v). add_zero_attn: one more of
+    zeros.
     """
 
     def __init__(
@@ -45,8 +48,6 @@ class MultiheadAttention(Module):
                 f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} "
                 f"and num_heads={num_heads} instead"
             )
-        if add_bias_kv or add_zero_attn:
-            raise NotImplementedError("[MultiheadAttention] no add_bias_kv, no add_zero_attn")
         super().__init__()
         self.embed_dim = embed_dim
         self.kdim = embed_dim if kdim is None else kdim
@@ -72,6 +73,10 @@ class MultiheadAttention(Module):
                 self.register_parameter(name, weight(embed_dim, width))
             self.register_parameter("in_proj_weight", None)
         self.register_parameter("in_proj_bias", weight(3 * embed_dim) if bias else None)
+        for name in ("bias_k", "bias_v"):
+            self.register_parameter(name, weight(1, 1, embed_dim) if add_bias_kv else None)
+        self.add_zero_attn = add_zero_attn
+        self._qkv_same_embed_dim = joint
         self.out_proj = NonDynamicallyQuantizableLinear(
             embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
         )
@@ -79,7 +84,11 @@ class MultiheadAttention(Module):
 
     def _reset_parameters(self):
         for name, parameter in self._parameters.items():
-            if parameter is not None and name != "in_proj_bias":
+            if parameter is None or name == "in_proj_bias":
+                continue
+            if name in ("bias_k", "bias_v"):
+                init.xavier_normal_(parameter)
+            else:
                 init.xavier_uniform_(parameter)
         if self.in_proj_bias is not None:
             init.zeros_(self.in_proj_bias)
@@ -103,15 +112,29 @@ class MultiheadAttention(Module):
         causal one. weights: (N, T, S), or (N, heads, T, S) without average_attn_weights.
         """
         if is_causal and attn_mask is None:
-            raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+            raise RuntimeError(
+                "Need attn_mask if specifying the is_causal hint. You may use the Transformer "
+                "module method `generate_square_subsequent_mask` to create this mask."
+            )
         batched = query.dim() == 3
+        one = query is key and key is value
         if not batched:
             query, key, value = (x.unsqueeze(0) for x in (query, key, value))
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         batch, targets, _ = query.shape
-        q, k, v = map(self._split, self._projected(query, key, value))
+        q, k, v = self._projected(query, key, value, one)
         mask = self._joint_mask(key_padding_mask, attn_mask, batch, targets, key.shape[1], q.dtype)
+        more = [] if self.bias_k is None else [(self.bias_k, self.bias_v)]
+        if self.add_zero_attn:
+            more += [(eager.zeros((1, 1, self.embed_dim), dtype=k.dtype),) * 2]
+        for extra_k, extra_v in more:
+            shape = (batch, 1, self.embed_dim)
+            k = eager.cat([k, extra_k.expand(shape)], 1)
+            v = eager.cat([v, extra_v.expand(shape)], 1)
+            if mask is not None:
+                mask = eager.cat([mask, eager.zeros((*mask.shape[:-1], 1), dtype=mask.dtype)], -1)
+        q, k, v = map(self._split, (q, k, v))
         p = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -127,8 +150,11 @@ class MultiheadAttention(Module):
             return out.squeeze(0), None if weights is None else weights.squeeze(0)
         return out if self.batch_first else out.transpose(0, 1), weights
 
-    def _projected(self, query, key, value):
+    def _projected(self, query, key, value, one):
+        """Query, key and value through their weights; of one tensor by one product."""
         width = self.embed_dim
+        if one and self.in_proj_weight is not None:
+            return _in_projection(query, self.in_proj_weight, self.in_proj_bias)
         weights = (
             [self.in_proj_weight[i * width : (i + 1) * width] for i in range(3)]
             if self.in_proj_weight is not None

@@ -1,11 +1,13 @@
 """Matrix products: library calls, and the compositions that lead to them."""
 
+from .assembly import cat
+from .creation import full
 from .declare import composition, library
 from .layouts import ShapeError, broadcast_shape
 from .layouts import matmul as product
 from .reductions import sum
 from .samples import call, t
-from .views import expand, reshape, transpose, unsqueeze
+from .views import expand, reshape, slice, transpose, unsqueeze
 
 
 @library("mm(Tensor self, Tensor mat2) -> Tensor", layout=product(),
@@ -61,6 +63,24 @@ def _(g, x, weight, bias):
     dx = mm(rows, weight)
     return (dx if x.rank == 2 else reshape(dx, x.shape), mm(transpose(rows, 0, 1), flat),
             None if bias is None else sum(rows, (0,)))
+
+
+@composition("in_projection(Tensor input, Tensor weight, Tensor? bias=None) -> (Tensor, Tensor, Tensor)", method=False,
+             function=False, samples=(call(t(2, 5, 3), t(6, 3), t(6)), call(t(4, 3), t(9, 3))))
+def in_projection(x, weight, bias):
+    """Queries, keys and values of one input: thirds of one product."""
+    y = linear(x, weight, bias)
+    width = weight.shape[0] // 3
+    return tuple(slice(y, -1, i * width, (i + 1) * width) for i in range(3))
+
+
+@in_projection.derivative           # the parts side by side again: one product each
+def _(gs, x, weight, bias):
+    width = weight.shape[0] // 3
+    zeros = lambda: full((*x.shape[:-1], width), 0, dtype=x.dtype)
+    g = cat([zeros() if part is None else part for part in gs], -1)
+    rows, flat = reshape(g, (-1, weight.shape[0])), reshape(x, (-1, x.shape[-1]))
+    return (reshape(mm(rows, weight), x.shape), mm(transpose(rows, 0, 1), flat), None if bias is None else sum(rows, (0,)))
 
 
 @composition("matmul(Tensor self, Tensor other) -> Tensor",

@@ -30,21 +30,6 @@ def softmax_backward(g, y, dim):
     return y * (g - sum(g * y, dim, True))
 
 
-@rows("_safe_softmax(Tensor self, int dim) -> Tensor", name="safe_softmax_rows", layout=same_rows(out="C"),
-      promote=promotion.floating, method=False, function=False, cost=12, samples=ROWS)
-def safe_softmax_rows(x, dim):
-    """A row of nothing but -inf (everything masked) becomes zeros."""
-    top = amax(x, dim, True)
-    e = exp(x - where(eq(top, float("-inf")), 0.0, top))
-    total = sum(e, dim, True)
-    return e * (1 / where(eq(total, 0), 1.0, total))
-
-
-@safe_softmax_rows.derivative
-def _(g, out, dim):
-    return softmax_backward(g, out, dim)
-
-
 @rows("_log_softmax(Tensor self, int dim, bool half_to_float=False) -> Tensor", name="log_softmax_rows",
       layout=same_rows(out="C"), promote=promotion.floating, method=False, function=False, cost=12, samples=ROWS)
 def log_softmax_rows(x, dim, half_to_float):

@@ -3,13 +3,22 @@ once and gives them anew. Optimizers write the results over the operands (`out=`
 
 Numbers that are differences of given ones (1 - beta) come computed in double precision.
 """
-from .declare import RUN, none, scalar
+from .declare import RUN, none, rows, scalar
+from .layouts import per_row
 from .pointwise import maximum, sqrt
+from .reductions import sum
 from .samples import call, t
 
 WIDE = ("float32", "float64")
 DECAY = ({}, {"decay": RUN})        # without decay no kernel multiplies by it
 P, V = t(3, 5), t(3, 5, low=0.1)
+
+
+@rows("_square_sum(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor", layout=per_row(), domain=WIDE, derivative=none,
+      method=False, function=False, cost=2, samples=(call(t(3, 5)), call(t(3, 5), 1), call(t(40, 33), 0, True)))
+def square_sum(x, dim, keepdim):
+    """Of a gradient: its part of the norm of all."""
+    return sum(x * x, dim, True)
 
 
 def decayed(g, p, decay):

@@ -12,6 +12,21 @@ CASES = {
     "no weights": ({}, {"need_weights": False}),
     "all heads": ({}, {"average_attn_weights": False}),
     "other widths": ({"kdim": 6, "vdim": 4}, {}),
+    "learnt key": ({"add_bias_kv": True}, {"key_padding_mask": [[False, False, True]] * 2}),
+    "zero key": ({"add_zero_attn": True, "batch_first": True}, {"need_weights": False}),
+    "both keys, causal": (
+        {"add_bias_kv": True, "add_zero_attn": True},
+        {"attn_mask": [[i < j for j in range(3)] for i in range(5)]},
+    ),
+    "mask a head": (
+        {},
+        {
+            "attn_mask": [
+                [[(i + j + k) % 3 == 1 for j in range(3)] for i in range(5)] for k in range(4)
+            ]
+        },
+    ),
+    "one number a pair": ({}, {"key_padding_mask": [[0.0, -1.5, 0.25], [0.0, 0.5, -2.0]]}),
     "padding": ({}, {"key_padding_mask": [[False, False, True], [False, True, True]]}),
     "causal": ({}, {"attn_mask": [[i < j for j in range(3)] for i in range(5)]}),
     "added": ({}, {"attn_mask": [[0.5 * i - j for j in range(3)] for i in range(5)]}),

@@ -5,6 +5,22 @@ import pytest
 import rushlight
 from rushlight import nn
 
+PAIRS = {
+    "nn.Bilinear(3, 4, 5)": ((2, 6, 3), (2, 6, 4)),
+    "nn.Bilinear(3, 4, 5, bias=False)": ((6, 3), (6, 4)),
+    "nn.CosineSimilarity(dim=0)": ((4, 3), (4, 3)),
+    "nn.PairwiseDistance(p=1.0)": ((4, 3), (4, 3)),
+    "nn.MSELoss(reduction='sum')": ((4, 3), (4, 3)),
+    "nn.KLDivLoss(reduction='batchmean', log_target=True)": ((4, 3), (4, 3)),
+    "nn.MultiLabelSoftMarginLoss()": ((4, 3), (4, 3)),
+    "nn.PoissonNLLLoss()": ((4, 3), (4, 3)),
+}
+TRIPLES = {
+    "nn.TripletMarginLoss(p=1.0, swap=True)": (4, 3),
+    "nn.TripletMarginWithDistanceLoss(margin=2.0)": (4, 3),
+    "nn.MarginRankingLoss(0.2)": (4,),
+}
+
 LAYERS = {
     "nn.Linear(5, 3)": (4, 5),
     "nn.Linear(5, 3, bias=False)": (2, 4, 5),
@@ -35,6 +51,28 @@ LAYERS = {
     "nn.Flatten(0, 1)": (2, 3, 4),
     "nn.Unflatten(1, (2, -1))": (2, 6),
     "nn.Dropout(0.0)": (3, 5),
+    "nn.Threshold(0.1, 2.0)": (3, 5),
+    "nn.RReLU().eval()": (3, 5),
+    "nn.Hardsigmoid()": (30, 5),
+    "nn.Hardswish()": (30, 5),
+    "nn.Mish()": (3, 5),
+    "nn.SELU()": (3, 5),
+    "nn.CELU(0.7)": (3, 5),
+    "nn.GLU(0)": (4, 5),
+    "nn.Hardshrink()": (3, 5),
+    "nn.Softshrink()": (3, 5),
+    "nn.Softsign()": (3, 5),
+    "nn.Tanhshrink()": (3, 5),
+    "nn.PReLU()": (3, 5),
+    "nn.PReLU(5)": (3, 5),
+    "nn.Softmax2d()": (2, 3, 4, 5),
+    "nn.LocalResponseNorm(3)": (2, 5, 4),
+    "nn.PixelShuffle(2)": (1, 8, 2, 3),
+    "nn.PixelUnshuffle(2)": (1, 2, 4, 6),
+    "nn.ChannelShuffle(2)": (2, 4, 3),
+    "nn.AlphaDropout(0.3).eval()": (3, 5),
+    "nn.Dropout2d(0.0)": (2, 3, 4, 5),
+    "nn.Linear(5, 3, dtype=None, device='cpu')": (4, 5),
     "nn.Dropout(0.5).eval()": (3, 5),
     "nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 2))": (4, 5),
 }
@@ -158,3 +196,27 @@ def test_starting_values():
         assert max(values) > 0.2 and min(values) < -0.2
     norm = nn.LayerNorm(4)
     assert norm.weight.tolist() == [1.0] * 4 and norm.bias.tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("expression", [*PAIRS, *TRIPLES])
+def test_modules_of_several_inputs(pair, expression):
+    ours, theirs = build(pair, expression)
+    shapes = PAIRS.get(expression) or (TRIPLES[expression],) * 3
+    inputs = [pair.make(*s, seed=i, requires_grad=True) for i, s in enumerate(shapes)]
+    a, b = ours(*(x[0] for x in inputs)), theirs(*(x[1] for x in inputs))
+    pair.assert_same(a, b, 2e-6)
+    inputs += zip(ours.parameters(), theirs.parameters(), strict=True)
+    pair.assert_same_gradients(a, b, inputs, 1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "sum", "padding_idx": 1}, {"mode": "max"}])
+def test_embedding_bag(pair, options):
+    ours, theirs = build(pair, f"nn.EmbeddingBag(7, 3, **{options})")
+    ids = pair.make(8, high=7, dtype="int64")
+    starts = pair.of([0, 3, 3], "int64")
+    a, b = ours(ids[0], starts[0]), theirs(ids[1], starts[1])
+    pair.assert_same(a, b)
+    pair.assert_same_gradients(a, b, [(ours.weight, theirs.weight)])
+    assert not nn.EmbeddingBag.from_pretrained(rushlight.ones(3, 2)).weight.requires_grad
+    with pytest.raises(IndexError):
+        ours(rushlight.tensor([[7]]))

@@ -55,7 +55,12 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     reduction = _reduction(reduction)
     _warn_of_broadcast(input, target)
-    return _weighted(_huber(input, target, delta), weight, reduction)
+    loss = _huber(input, target, delta)
+    if weight is not None:
+        if weight.shape != input.shape:
+            raise ValueError("Weights and input must have the same size.")
+        loss = loss * weight  # and the mean is over the elements, unlike that of mse_loss
+    return _reduced(loss, reduction)
 
 
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):

@@ -69,7 +69,8 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """x / (k + alpha mean of the squares in a window of ``size`` channels)^beta; (N, C, ...)."""
     if input.dim() < 3:
         raise ValueError(
-            f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)"
+            "Expected 3D or higher dimensionality                          input (got "
+            f"{input.dim()} dimensions)"
         )
     if input.numel() == 0:
         return input

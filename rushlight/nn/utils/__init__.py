@@ -8,5 +8,7 @@ from rushlight.nn.utils.gradients import (
 )
 from rushlight.nn.utils.skipping import skip_init
 from rushlight.nn.utils.vectors import parameters_to_vector, vector_to_parameters
+from rushlight.nn.utils.weight_hook import apply as weight_norm
+from rushlight.nn.utils.weight_hook import remove as remove_weight_norm
 
-from . import rnn
+from . import parametrizations, parametrize, rnn

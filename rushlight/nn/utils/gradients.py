@@ -7,6 +7,9 @@ gradients in place.
 import math
 
 from rushlight import eager
+from rushlight.ops import TABLE
+
+_square_sum = TABLE["square_sum"].native
 
 
 def _gradients(parameters):
@@ -28,7 +31,7 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
             parts = [eager.abs(tensor).amax() for tensor in tensors]
             total = eager.stack(parts).amax()
         elif norm_type == 2.0:
-            total = eager.stack([(tensor * tensor).sum() for tensor in tensors]).sum().sqrt()
+            total = eager.stack([_square_sum(tensor) for tensor in tensors]).sum().sqrt()
         else:
             parts = [(eager.abs(tensor) ** norm_type).sum() for tensor in tensors]
             total = eager.stack(parts).sum() ** (1 / norm_type)
@@ -67,4 +70,4 @@ def clip_grad_value_(parameters, clip_value, foreach=None):
     limit = float(clip_value)
     with eager.no_grad():
         for g in _gradients(parameters):
-            g.copy_(eager.where(g > limit, limit, eager.where(g < -limit, -limit, g)))
+            g.clamp_(-limit, limit)
