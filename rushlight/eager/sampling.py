@@ -4,7 +4,7 @@ given parameters, dropout. All are made of Philox uniform and normal numbers (`r
 
 from math import log1p
 
-from rushlight import _core
+from rushlight import _core, dtypes
 from rushlight.ops import TABLE
 
 from . import factories, randomness
@@ -18,9 +18,14 @@ def op(name):
     return TABLE[name].native
 
 
+def name_of(dtype):
+    """A recorded value names its dtype."""
+    return getattr(dtype, "name", dtype)
+
+
 def floating(name, self):
-    if not self.dtype.is_floating_point:
-        raise NotImplementedError(f'[{name}] "{name}" not implemented for {self.dtype.name!r}')
+    if not dtypes.is_floating(name_of(self.dtype)):
+        raise NotImplementedError(f'[{name}] "{name}" not implemented for {name_of(self.dtype)!r}')
 
 
 def uniform(shape, generator, dtype=_core.float32):
@@ -29,7 +34,7 @@ def uniform(shape, generator, dtype=_core.float32):
 
 def unit(self, generator):
     """Uniform numbers for every element of `self`, float64 only where it is."""
-    wide = _core.float64 if self.dtype is _core.float64 else _core.float32
+    wide = _core.float64 if name_of(self.dtype) == "float64" else _core.float32
     return uniform(self.shape, generator, wide)
 
 
@@ -102,7 +107,7 @@ def random_(self, from_=None, to=None, *, generator=None, **named):
         raise TypeError(f"random_() got an unexpected keyword argument {next(iter(named))!r}")
     if low is not None and to is None and "from" not in named:
         low, to = 0, low
-    name = self.dtype.name
+    name = name_of(self.dtype)
     if to is None:
         low = low or 0
         to = 2 ** WHOLE[name] if name in WHOLE else 2 ** MANTISSA[name] + 1
