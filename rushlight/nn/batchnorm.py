@@ -37,8 +37,8 @@ class _NormBase(Module):
             made = Parameter(eager.empty((num_features,), **where)) if wanted else None
             self.register_parameter(name, made)
         tracks = track_running_stats
-        self.register_buffer("running_mean", eager.zeros((num_features,), **where) if tracks else None)
-        self.register_buffer("running_var", eager.ones((num_features,), **where) if tracks else None)
+        for name, filled in (("running_mean", eager.zeros), ("running_var", eager.ones)):
+            self.register_buffer(name, filled((num_features,), **where) if tracks else None)
         count = eager.tensor(0, dtype=eager.int64) if tracks else None
         self.register_buffer("num_batches_tracked", count)
         self.reset_parameters()

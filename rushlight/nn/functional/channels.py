@@ -61,7 +61,9 @@ def batch_norm(
     weight, bias = _both(input, weight, bias)
     if not training:
         if running_mean is None or running_var is None:
-            raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
+            raise RuntimeError(
+                "Expected running_mean and running_var to be defined when training=False"
+            )
         return _fixed(input, running_mean, running_var, weight, bias, float(eps))
     count = input.numel() // max(input.shape[1], 1)
     if count == 1:

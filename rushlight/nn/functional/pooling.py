@@ -38,7 +38,7 @@ def max_pool2d(
     ceil_mode=False,
     return_indices=False,
 ):
-    """The largest element of each window; with ``return_indices``, also its flat place in (H, W)."""
+    """The largest element of each window; with ``return_indices``, its flat place in (H, W) too."""
     pool = _MAX_WITH_INDICES[2] if return_indices else _MAX[2]
     return pool(input, kernel_size, stride, padding, dilation, ceil_mode)
 
