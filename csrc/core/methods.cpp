@@ -53,8 +53,30 @@ PyObject* storage_offset(PyObject* o, PyObject*) {
   return PyLong_FromLongLong(tensor_of(o)->offset);
 }
 PyObject* data_ptr(PyObject* o, PyObject*) { return PyLong_FromVoidPtr(data_of(tensor_of(o))); }
-PyObject* is_contiguous(PyObject* o, PyObject*) {
-  return PyBool_FromLong(tensor_of(o)->layout->contiguous);
+// [n, c, ...] without gaps, channels innermost; dims of size 1 are ignored.
+bool channels_inside(const Layout* l) {
+  int64_t step = 1;
+  for (int i = 0; i < l->ndim; i++) {
+    int d = i == 0 ? 1 : i == l->ndim - 1 ? 0 : l->ndim - i;
+    if (l->shape()[d] != 1 && l->strides()[d] != step) return false;
+    step *= l->shape()[d];
+  }
+  return true;
+}
+
+PyObject* is_contiguous(PyObject* o, PyObject* args, PyObject* kwargs) {
+  static const char* keywords[] = {"memory_format", nullptr};
+  const char* format = "contiguous";
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|s", const_cast<char**>(keywords), &format))
+    return nullptr;
+  const Layout* l = tensor_of(o)->layout;
+  int rank = !std::strcmp(format, "channels_last") ? 4 : !std::strcmp(format, "channels_last_3d") ? 5 : 0;
+  if (rank) return PyBool_FromLong(l->ndim == rank && (l->numel == 0 || channels_inside(l)));
+  if (std::strcmp(format, "contiguous")) {
+    PyErr_Format(PyExc_RuntimeError, "[is_contiguous] unsupported memory format %s", format);
+    return nullptr;
+  }
+  return PyBool_FromLong(l->contiguous);
 }
 PyObject* is_floating_point(PyObject* o, PyObject*) {
   return PyBool_FromLong(rl::is_floating(tensor_of(o)->layout->dtype));
@@ -180,7 +202,8 @@ PyMethodDef tensor_methods[] = {
     {"element_size", element_size, METH_NOARGS, "bytes an element"},
     {"storage_offset", storage_offset, METH_NOARGS, "elements"},
     {"data_ptr", data_ptr, METH_NOARGS, "address of the first element"},
-    {"is_contiguous", is_contiguous, METH_NOARGS, nullptr},
+    {"is_contiguous", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(is_contiguous)),
+        METH_VARARGS | METH_KEYWORDS, nullptr},
     {"is_floating_point", is_floating_point, METH_NOARGS, nullptr},
     {"untyped_storage_ptr", untyped_storage_ptr, METH_NOARGS, "address of the storage"},
     {"untyped_storage_nbytes", storage_nbytes, METH_NOARGS, "bytes of the storage"},

@@ -42,6 +42,13 @@ from .factories import (
     zeros,
     zeros_like,
 )
+from .formats import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    memory_format,
+    preserve_format,
+)
 from .functions import Function
 from .methods import Size, device
 from .modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
@@ -172,6 +179,11 @@ PUBLIC = [
     "Tensor",
     "arange",
     "as_tensor",
+    "channels_last",
+    "channels_last_3d",
+    "contiguous_format",
+    "memory_format",
+    "preserve_format",
     "device",
     "dropout",
     "dtype",

@@ -9,7 +9,7 @@ from rushlight.ops import TABLE
 from rushlight.ops.declare import FACTORIES
 from rushlight.sym import Sym
 
-from . import randomness
+from . import formats, randomness
 
 DEFAULT = [_core.float32]
 
@@ -60,7 +60,10 @@ def empty(
     device_of(device)
     if FACTORIES:  # a graph is being recorded: a value of the graph's own
         return zeros(*size, dtype=dtype, requires_grad=requires_grad)
-    return finished(_core.empty(sizes(size), dtype or DEFAULT[0]), requires_grad, out)
+    dtype = dtype or DEFAULT[0]
+    if memory_format is not None:
+        return finished(formats.empty(sizes(size), dtype, memory_format), requires_grad, out)
+    return finished(_core.empty(sizes(size), dtype), requires_grad, out)
 
 
 LARGEST = {
@@ -124,6 +127,8 @@ def ones(*size, dtype=None, device=None, requires_grad=False, out=None, layout=N
 
 def strides_like(input, memory_format):
     """Those of a dense tensor that lies in memory as `input` does; None for C order."""
+    if memory_format in ("channels_last", "channels_last_3d"):
+        return formats.empty(tuple(input.shape), input.dtype, memory_format).stride()
     if memory_format is not None and "preserve" not in str(memory_format):
         return None
     if not isinstance(input, _core.Tensor) or input.is_contiguous():

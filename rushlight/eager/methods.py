@@ -7,7 +7,7 @@ from rushlight.ops import TABLE
 from rushlight.ops.values import METHODS as VALUE_METHODS
 from rushlight.ops.values import Value
 
-from . import factories, pieces, reducing, sampling, selection, storage
+from . import factories, formats, pieces, reducing, sampling, selection, storage
 
 Tensor = _core.Tensor
 
@@ -81,11 +81,17 @@ def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, mem
     factories.device_of(device)
     dtype = getattr(_core, dtype) if isinstance(dtype, str) else dtype  # a recorded value's
     if dtype is None or dtype.name == getattr(self.dtype, "name", self.dtype):
+        if memory_format is not None:
+            return formats.laid(self, memory_format, "to", copy)
         return op("clone")(self) if copy else self
-    return op("to")(self, dtype=dtype)
+    out = op("to")(self, dtype=dtype)
+    return out if memory_format is None else formats.laid(out, memory_format, "to")
 
 
 def contiguous(self, memory_format=None):
+    """Itself, or its elements copied into C order or another memory format."""
+    if memory_format is not None:
+        return formats.laid(self, memory_format)
     return self if self.is_contiguous() else op("clone")(self, memory_format="contiguous")
 
 

@@ -208,9 +208,7 @@ class _ConvTranspose(_ConvNd):
     ):
         super().__init__()
         if padding_mode != "zeros":
-            raise ValueError(
-                f'Only "zeros" padding mode is supported for {type(self).__name__}'
-            )
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
         self._prepare(
             in_channels,
             out_channels,

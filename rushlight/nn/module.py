@@ -475,11 +475,11 @@ class Module(Hooked):
 
     def to(self, *args, **kwargs):
         """``to(device)``, ``to(dtype)``, ``to(device, dtype)``, ``to(tensor)``: moves and casts
-        in place; returns self.
+        in place; returns self. ``memory_format``: how weights of 4 or 5 dims lie from then on.
 
         dtype must be floating; integer parameters and buffers keep theirs.
         """
-        device, dtype = _parse_to(*args, **kwargs)
+        device, dtype, layout = _parse_to(*args, **kwargs)
         if dtype is not None and not dtype.is_floating_point and not dtype.is_complex:
             raise TypeError(
                 "nn.Module.to only accepts floating point or complex dtypes, but got desired "
@@ -489,6 +489,8 @@ class Module(Hooked):
 
         def convert(tensor):
             cast = {"dtype": dtype} if dtype is not None and tensor.is_floating_point() else {}
+            if layout is not None and tensor.dim() in (4, 5):
+                cast["memory_format"] = layout
             return tensor.to(**options, **cast) if options or cast else tensor
 
         return self._apply(convert)
@@ -592,4 +594,4 @@ def _parse_to(*args, device=None, dtype=None, non_blocking=False, memory_format=
             dtype = value
         elif value is not None and not isinstance(value, bool):
             device = value
-    return device, dtype
+    return device, dtype, memory_format

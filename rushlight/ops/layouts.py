@@ -272,6 +272,8 @@ class contiguous(broadcast):
 class formatted(broadcast):
     """Dense in the operand's order of dims, or C order where `memory_format` says contiguous."""
     def out_kind(self, a, i):
+        if a["memory_format"] not in (None, "contiguous", "preserve"):
+            raise NotImplementedError(f"[{a.op_name}] memory format {a['memory_format']}: use .contiguous(memory_format=...)")
         return "C" if a["memory_format"] == "contiguous" else "S"
 
 
