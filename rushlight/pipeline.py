@@ -22,7 +22,7 @@ from rushlight.decomposition import decompose, forget_gradients
 from rushlight.errors import Unsupported
 from rushlight.fx.graph import Graph, Var
 from rushlight.fx.passes import record
-from rushlight.fx.tracing import layout_of
+from rushlight.fx.tracing import environment, layout_of
 from rushlight.inductor.pipeline import CompiledGraph, compile_graph
 from rushlight.inductor.wrapper import Ends
 from rushlight.ops.layouts import Layout
@@ -30,6 +30,7 @@ from rushlight.ops.values import Value
 from rushlight.reasons import refuse
 from rushlight.runtime.autograd import Recorded, Roles
 
+FORMS = 16  # of one graph: for sets of inputs that require a gradient, and for constants
 DISPATCH = 1 << 3  # of the mode word: every call of an operator goes to the recorder
 
 
@@ -72,8 +73,22 @@ class Compiled:
     def __init__(self, gm: Callable, example_inputs: Sequence[Any]) -> None:
         self.gm, self.name = gm, str(getattr(gm, "__name__", None) or "graph")
         self.examples = [described(x) for x in example_inputs]
+        self.names = [f"n{i}" for i in range(len(self.examples))]
+        self.given: list[str] | None = None  # names of the inputs, where the graph has any
+        graph = getattr(gm, "graph", None)
+        if graph is not None and hasattr(graph, "placeholders"):
+            self.name = graph.name
+            for i, node in enumerate(graph.placeholders):
+                self.examples[i] = node.meta.get("layout", self.examples[i])
+                self.names[i] = node.name
+            self.given = list(self.names)
         self.tensors = [i for i, x in enumerate(self.examples) if isinstance(x, Layout)]
+        # Whole numbers without an example vary from call to call; other numbers are constants, and
+        # each value has a form of its own.
         self.varying = [i for i, x in enumerate(self.examples) if isinstance(x, sym.Sym)]
+        self.constants = [
+            i for i, x in enumerate(self.examples) if not isinstance(x, (Layout, sym.Sym))
+        ]
         self.forms: dict[Any, Callable] = {}
         self.milliseconds: dict[str, float] = {}
 
@@ -83,32 +98,56 @@ class Compiled:
             for i in self.tensors:
                 if inputs[i].requires_grad:
                     key |= 1 << i
+        mask = key
+        if self.constants:
+            key = (mask, *((type(inputs[i]), inputs[i]) for i in self.constants))
         form = self.forms.get(key)
         if form is None:
-            form = self.forms[key] = self.make(key)
+            if self.constants:
+                self.vary(inputs)
+                key = (mask, *((type(inputs[i]), inputs[i]) for i in self.constants))
+            form = self.forms[key] = self.make(mask, inputs)
         return form(*inputs)
 
-    def make(self, mask: int) -> Callable:
+    def vary(self, inputs: tuple) -> None:
+        """Whole numbers without an example become symbols."""
+        env = environment([x for x in self.examples if isinstance(x, Layout)])
+        for i in [i for i in self.constants if self.examples[i] is None]:
+            if type(inputs[i]) is int:
+                env.hints.setdefault(self.names[i], inputs[i])
+                self.examples[i] = sym.Sym(env, {(self.names[i],): 1})
+                self.constants.remove(i)
+                self.varying.append(i)
+
+    def make(self, mask: int, inputs: tuple) -> Callable:
         start = time.perf_counter()
         try:
-            form = self.form(mask)
+            if len(self.forms) > FORMS:
+                raise Unsupported("compile", f"more than {FORMS} sets of numbers were given")
+            form = self.form(mask, inputs)
         except Unsupported as error:
             refuse("fallback.graph", self.name, str(error), "The graph runs in eager mode.")
             return self.gm
         self.milliseconds["all"] = 1e3 * (time.perf_counter() - start)
         return form
 
-    def form(self, mask: int) -> Callable:
+    def form(self, mask: int, inputs: tuple) -> Callable:
+        examples = list(self.examples)
+        for i in self.constants:
+            examples[i] = inputs[i]
         learning = mask != 0
+        wanted = [k for k, i in enumerate(self.tensors) if mask >> i & 1]
         with recording():
             made = functionalise(
                 self.gm,
-                self.examples,
+                examples,
                 name=self.name,
+                names=self.given,
                 grad_enabled=_core.is_grad_enabled if learning else lambda: True,
+                wanted=wanted,
+                instead=WHILE_RECORDED,
             )
         record(made.graph, "fx_graph", "functional")
-        wanted = [k for k, i in enumerate(self.tensors) if mask >> i & 1]
         count = len(self.tensors)
         if _core.is_grad_enabled():
             wanted += [count + k for k, t in enumerate(made.captured) if t.requires_grad]
@@ -117,6 +156,21 @@ class Compiled:
         if not wanted:
             return Inference(self, made)
         return Training(self, made, tuple(wanted), active)
+
+
+def made_anew(tracer: Any, data: Any, dtype: Any = None) -> Any:
+    return tracer.copy_of(_core.tensor(data, dtype))
+
+
+def emptied(tracer: Any, shape: Any, dtype: Any = None, device: Any = None) -> Any:
+    return fx.tracing.TABLE["full"](tuple(shape), 0, dtype=(dtype or _core.float32).name)
+
+
+WHILE_RECORDED = {  # functions of the bindings that a captured graph may call
+    _core.tensor: made_anew,
+    _core.empty: emptied,
+    _core.set_mode: lambda tracer, word: _core.set_mode(word | DISPATCH),
+}
 
 
 class Form:
@@ -234,34 +288,35 @@ class Training(Form):
         tensors = self.tensors(inputs)
         if self.overlapping(tensors):
             return self.gm(*inputs)
-        own = self.recorded(tensors, self.numbers(inputs, tensors))
-        return self.placed(self.made.outputs, own, tensors)
+        numbers = self.numbers(inputs, tensors)
+        own = self.recorded(tensors, numbers)
+        return self.placed(self.made.outputs, own, tensors, numbers)
 
-    def placed(self, o: Any, own: list, tensors: tuple) -> Any:
+    def placed(self, o: Any, own: list, tensors: tuple, numbers: tuple) -> Any:
         match o:
             case Own(k):
                 return own[k]
             case Given(i):
                 return tensors[i]
             case ViewOf(base, views):
-                x = self.placed(base, own, tensors)
+                x = self.placed(base, own, tensors, numbers)
                 for op, rest in views:
                     x = (
                         x.detach()
                         if op.name == "detach"
-                        else op.native(x, *self.known(rest, tensors))
+                        else op.native(x, *self.known(rest, tensors, numbers))
                     )
                 return x
             case tuple():
-                return tuple(self.placed(x, own, tensors) for x in o)
+                return tuple(self.placed(x, own, tensors, numbers) for x in o)
             case sym.Sym():
-                return o.evaluate(self.sizes(tensors))
+                return o.evaluate(self.sizes(tensors, numbers))
         return o
 
-    def known(self, rest: tuple, tensors: tuple) -> tuple:
+    def known(self, rest: tuple, tensors: tuple, numbers: tuple) -> tuple:
         def value(v: Any) -> Any:
             if isinstance(v, sym.Sym):
-                return v.evaluate(self.sizes(tensors))
+                return v.evaluate(self.sizes(tensors, numbers))
             return tuple(map(value, v)) if isinstance(v, tuple) else v
 
         return tuple(map(value, rest))

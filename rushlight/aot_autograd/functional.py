@@ -36,7 +36,7 @@ from rushlight.fx.tracing import (
     layout_of,
     parameter_names,
 )
-from rushlight.ops.declare import Arguments, Op, derived
+from rushlight.ops.declare import Arguments, Op, derived, none
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import STREAMS, Symbol
 from rushlight.ops.values import METHODS, TABLE, Value
@@ -189,15 +189,18 @@ class Functionaliser(Tracer):
     """A tracer on Functional proxies. `grad_enabled()` says whether the tape of eager mode would
     record now."""
 
-    def __init__(self, env: sym.ShapeEnv, grad_enabled: Callable[[], bool]) -> None:
+    def __init__(
+        self, env: sym.ShapeEnv, grad_enabled: Callable[[], bool], instead: dict[Any, Callable]
+    ) -> None:
         super().__init__()
-        self.env, self.grad_enabled = env, grad_enabled
+        self.env, self.grad_enabled, self.instead = env, grad_enabled, instead
         self.inputs: list[Functional] = []
         self.first: list[Symbol] = []  # what each input holds before any write
         self.captured: dict[int, tuple[Any, Functional]] = {}
         self.own_inputs = 0
         self.draws: Any = 0
         self.rng: tuple[sym.Sym, sym.Sym] | None = None
+        self.learning: set[int] = set()  # ids of values that eager mode would have on its tape
 
     def __enter__(self) -> Any:
         STREAMS.append(self.reserve)
@@ -221,7 +224,13 @@ class Functionaliser(Tracer):
         found = self.captured.get(id(tensor))
         if found is None:
             found = self.captured[id(tensor)] = (tensor, self.input(layout_of(tensor)))
+            if tensor.requires_grad:
+                self.learning.add(id(found[1].memory.value))
         return found[1]
+
+    def copy_of(self, tensor: Any) -> Functional:
+        """A tensor that every run of the graph makes anew, from the same numbers."""
+        return self.fresh(self.plain("clone", self.capture(tensor).memory.value))
 
     def reserve(self, count: Any) -> tuple[Any, Any]:
         """(seed, first counter) of `count` random numbers of this call."""
@@ -284,6 +293,12 @@ class Functionaliser(Tracer):
             a = Arguments(op, (self.plain("clone", value, memory_format="contiguous"), *rest))
         return self.record(op, a)
 
+    def note(self, op: Any, arguments: Any, outs: tuple) -> None:
+        super().note(op, arguments, outs)
+        if self.learning and self.grad_enabled() and op.rule not in (None, none):
+            if any(id(v) in self.learning for v in arguments.tensors):
+                self.learning.update(id(o) for o in outs if dtypes.is_floating(o.dtype))
+
     # ---- writes
 
     def write(self, op: Op, a: Arguments, out: Any = None) -> Any:
@@ -326,6 +341,12 @@ class Functionaliser(Tracer):
         if tuple(new.shape) != tuple(target.shape):
             self.check_shape(op, target, new, resizes)
             new = self.plain("expand", new, tuple(target.shape))
+        if id(new) in self.learning and any(v.name == "detach" for v, _ in target.views):
+            raise Unsupported(
+                "compile",
+                f"[{op.name}] a detached view takes a value that requires a gradient",
+                "Write to the tensor itself, or detach the value.",
+            )
         if dtypes.is_floating(new.dtype) and not self.grad_enabled():
             new = self.plain("with_data", target.symbol, new)
         elif dtypes.is_floating(new.dtype):
@@ -435,19 +456,25 @@ def functionalise(
     inputs: Sequence[Any],
     *,
     name: str = "graph",
+    names: Sequence[str] | None = None,
     grad_enabled: Callable[[], bool] = lambda: True,
+    wanted: Sequence[int] = (),
+    instead: dict[Any, Callable] | None = None,
 ) -> Functionalised:
-    """`inputs`: for each argument of gm a layout, a number or a symbolic size.
+    """`inputs`: for each argument of gm a layout, a number or a symbolic size. `wanted`: which of
+    the layouts' tensors require a gradient. `instead`: functions of a captured graph that mean
+    something else while it is recorded, as (tracer, *arguments) -> result.
 
     Raises Unsupported where gm asks for a value, or writes where no graph can follow.
     """
     layouts = [x for x in inputs if isinstance(x, Layout)]
     sizes = [x for x in inputs if isinstance(x, sym.Sym)]
     env = sizes[0].env if sizes else environment(layouts)
-    tracer = Functionaliser(env, grad_enabled)
+    tracer = Functionaliser(env, grad_enabled, instead or {})
     arguments = [tracer.input(x) if isinstance(x, Layout) else x for x in inputs]
     tracer.own_inputs = len(tracer.inputs)
-    names = parameter_names(getattr(gm, "forward", gm), len(inputs))
+    tracer.learning.update(id(tracer.first[i]) for i in wanted)
+    names = names or parameter_names(getattr(gm, "forward", gm), len(inputs))
     names = [n for n, x in zip(names, inputs) if isinstance(x, Layout)]
     with tracer:
         result = run_module(gm, arguments, tracer)
@@ -482,12 +509,14 @@ def functionalise(
 
 
 def run_module(gm: Any, arguments: list, tracer: Functionaliser) -> Any:
-    """gm on the proxies; a graph's nodes keep their origins."""
+    """gm on the proxies; a graph's nodes keep their lines and origins."""
     graph = gm if isinstance(gm, Graph) else getattr(gm, "graph", None)
-    if not isinstance(graph, Graph):
+    if graph is None or not hasattr(graph, "nodes"):
         return gm(*arguments)
     lines = [""]
     tracer.where = lambda: lines[0]
+    if not isinstance(graph, Graph):
+        return run_captured(gm, graph, arguments, tracer, lines)
 
     def step(node: Node, values: tuple) -> Any:
         lines[0] = node.where
@@ -498,6 +527,53 @@ def run_module(gm: Any, arguments: list, tracer: Functionaliser) -> Any:
         return run(graph, *arguments, step=step)
     finally:
         tracer.parents.clear()
+
+
+def run_captured(
+    gm: Any, graph: Any, arguments: list, tracer: Functionaliser, lines: list[str]
+) -> Any:
+    """The nodes of a captured program (fx/captured.py) in order: calls of functions, methods and
+    modules, with their users' lines."""
+    given, known = iter(arguments), {}
+
+    def look(a: Any) -> Any:
+        if type(a) in (tuple, list):
+            return type(a)(map(look, a))
+        if type(a) is dict:
+            return {k: look(v) for k, v in a.items()}
+        if type(a) is slice:
+            return slice(look(a.start), look(a.stop), look(a.step))
+        return known[a] if getattr(a, "graph", None) is graph else a
+
+    for node in graph.nodes:
+        where = str(node.meta.get("where", ""))
+        lines[0] = where.rpartition("/")[2]
+        args = [look(a) for a in node.args]
+        named = {k: look(v) for k, v in node.kwargs.items()}
+        match node.op:
+            case "placeholder":
+                known[node] = next(given)
+            case "get_attr":
+                known[node] = attribute(gm, node.target)
+            case "call_function":
+                called = tracer.instead.get(node.target)
+                if called is None:
+                    known[node] = node.target(*args, **named)
+                else:
+                    known[node] = called(tracer, *args, **named)
+            case "call_method":
+                known[node] = getattr(args[0], node.target)(*args[1:], **named)
+            case "call_module":
+                known[node] = attribute(gm, node.target)(*args, **named)
+            case "output":
+                return args[0]
+    raise UserError("compile", "the graph has no output")
+
+
+def attribute(holder: Any, path: str) -> Any:
+    for name in path.split("."):
+        holder = getattr(holder, name)
+    return holder
 
 
 __all__ = ["Functionalised", "Given", "Own", "ViewOf", "functionalise"]
