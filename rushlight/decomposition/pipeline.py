@@ -19,6 +19,8 @@ from .rules import CANONICAL
 
 def expand_compositions(graph: Graph) -> Graph:
     """Softmax, linear, losses: calls of several operators, in their own words."""
+    if not any(node.op.kind == "composition" for node in graph.calls):
+        return graph
     return retrace(graph, expand=lambda op, a: op.kind == "composition")
 
 

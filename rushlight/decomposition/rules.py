@@ -17,7 +17,7 @@ def same(found: Found) -> bool:
 def inside(found: Found) -> bool:
     """The same, and the result is not handed out: an output that is a copy must not become its
     original."""
-    return same(found) and found.out not in found.graph.outputs
+    return same(found) and found.out not in found.graph.output_set
 
 
 # Graphs are functional: no one writes to a copy inside them, so a copy is its original.

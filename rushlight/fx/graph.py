@@ -60,7 +60,7 @@ class Var(Array):
         )
 
     def __eq__(self, other: object) -> bool:
-        return (
+        return self is other or (
             isinstance(other, Var)
             and self.name == other.name
             and same_layout(self.layout, other.layout)
@@ -132,6 +132,10 @@ class Graph:
     def outputs(self) -> tuple[Var, ...]:
         """The variables returned, flat and in order."""
         return tuple(variables(self.result))
+
+    @cached_property
+    def output_set(self) -> frozenset[Var]:
+        return frozenset(self.outputs)
 
     @cached_property
     def makers(self) -> dict[Var, Node]:
@@ -242,6 +246,8 @@ def map_variables(argument: Any, change: Any) -> Any:
 
 def same_size(m: Any, n: Any) -> bool:
     """Equal as polynomials: asks no question, so leaves no guard."""
+    if type(m) is int and type(n) is int:
+        return m == n
     return nonzero(sym.terms(m)) == nonzero(sym.terms(n))
 
 
@@ -251,7 +257,7 @@ def nonzero(terms: dict) -> dict:
 
 def same_layout(x: Layout, y: Layout) -> bool:
     """Equal but for offsets, which are run-time values."""
-    return (
+    return x is y or (
         x.dtype == y.dtype
         and x.device == y.device
         and x.rank == y.rank

@@ -90,12 +90,14 @@ def equal(a: Any, b: Any) -> bool:
 def apply_rules(graph: Graph, rules: Iterable[Rule]) -> Graph:
     """Every rule wherever it matches, from the inputs on, until none does. Rules must make
     graphs smaller or simpler."""
-    rules = tuple(rules)
+    by_op: dict[str, list[Rule]] = {}
+    for rule in rules:
+        by_op.setdefault(rule.pattern.op, []).append(rule)
     while True:
         table: dict[Var, Var] = {}
         made: dict[Var, tuple[pattern, Found]] = {}
         for node in graph.calls:
-            for rule in rules:
+            for rule in by_op.get(node.op.name, ()):
                 found = Found(node, graph)
                 if match(rule.pattern, node, found) and rule.condition(found):
                     if isinstance(rule.replacement, hole):

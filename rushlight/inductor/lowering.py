@@ -11,7 +11,7 @@ those of the same definitions run one after another.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rushlight import dtypes, sym
@@ -107,6 +107,49 @@ def lower_group(plan: Schedule, group: Group) -> Lowered:
         ELEMENT if uses_element(kernel) else 0,
         sum(n.op.cost for n in group.nodes),
         origin(group),
+    )
+
+
+def signature(plan: Schedule, group: Group) -> tuple[tuple, list[Var]]:
+    """(what decides the group's kernel, with variables by number; those variables). Groups with one
+    signature have one kernel: the layers of a model are lowered once."""
+    numbers: dict[Var, int] = {}
+
+    def number(v: Var) -> int:
+        return numbers.setdefault(v, len(numbers))
+
+    def described(v: Any) -> Any:
+        if isinstance(v, Var):
+            base = plan.base(v)
+            chain = tuple((n.op.name, repr(n.arguments[1:])) for n in plan.chain(v))
+            made = number(base) if base in group.axes else None
+            return number(v), made, chain, layout_key(v)
+        if isinstance(v, (tuple, list)):
+            return tuple(map(described, v))
+        return type(v).__name__, repr(v)
+
+    nodes = []
+    for node in group.nodes:
+        arguments = tuple(map(described, node.arguments))
+        outs = tuple((number(o), layout_key(o), plan.needed(o, group.nodes)) for o in node.outs)
+        nodes.append((node.op.name, arguments, outs))
+    reads = tuple((number(r.var), r.per_row, repr(r.shape)) for r in group.reads)
+    key = (tuple(nodes), reads, repr(group.space), group.rows, group.has_rows)
+    return key, list(numbers)
+
+
+def layout_key(v: Var) -> tuple:
+    return v.dtype, repr(v.shape), repr(v.layout.strides)
+
+
+def renamed(low: Lowered, before: list[Var], now: list[Var], group: Group) -> Lowered:
+    """The same kernel on the variables of another group."""
+    table = dict(zip(before, now))
+    return replace(
+        low,
+        reads=tuple(r._replace(var=table[r.var]) for r in low.reads),
+        results=tuple(table[v] for v in low.results),
+        origin=origin(group),
     )
 
 

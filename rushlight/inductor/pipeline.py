@@ -25,7 +25,7 @@ from rushlight.reasons import Reason, refuse
 from rushlight.runtime import cache, native
 
 from . import codegen, memory_plan, placement, scheduler, wrapper
-from .lowering import Lowered, known_form, lower_group
+from .lowering import Lowered, known_form, lower_group, renamed, signature
 from .scheduler import CallStep, Group
 
 
@@ -75,11 +75,18 @@ def fallback(step: CallStep) -> Reason:
 
 def lower_groups(c: Compilation) -> None:
     """A group of one node keeps its precompiled kernel, unless `single_kernels` asks for all."""
+    seen: dict[tuple, tuple[Lowered, list[Var]]] = {}
     for step in c.plan.steps:
         if isinstance(step, Group) and (len(step.nodes) > 1 or c.single_kernels):
-            c.lowered[step.index] = lower_group(c.plan, step)
+            key, variables = signature(c.plan, step)
+            if key in seen:
+                low = renamed(*seen[key], variables, step)
+            else:
+                low = lower_group(c.plan, step)
+                seen[key] = (low, variables)
+            c.lowered[step.index] = low
     if trace.listeners:
-        for lowered in c.lowered.values():
+        for lowered, _ in seen.values():
             trace.emit("loop_ir", lowered.kernel.name, show(lowered.kernel), origin=lowered.origin)
 
 
@@ -108,15 +115,17 @@ def generate_code(c: Compilation) -> None:
     if not c.lowered:
         return
     written: dict[tuple, tuple] = {}
+    texts: dict[tuple, tuple] = {}
     for step in c.plan.steps:
         low = c.lowered.get(step.index)
         if low is not None and isinstance(step, Group):
             known = known_form(step, low)
-            loops = show(low.kernel).partition("(")[2]
-            found = written.setdefault(
-                (loops, known), (f"kernel_{len(written)}", low.kernel, known)
-            )
-            c.symbols[step.index] = found[0]
+            same = (id(low.kernel), known)
+            if same not in texts:
+                loops = show(low.kernel).partition("(")[2]
+                symbol = f"kernel_{len(written)}"
+                texts[same] = written.setdefault((loops, known), (symbol, low.kernel, known))
+            c.symbols[step.index] = texts[same][0]
     c.source = codegen.generate(list(written.values()))
 
 
