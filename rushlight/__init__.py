@@ -70,7 +70,7 @@ _LAZY_FUNCTIONS = {
     "explain": "observation",
     "save": "interop.checkpoint",
     "load": "interop.checkpoint",
-    "compile": "dynamo.entry",
+    "compile": "pipeline",
 }
 _PLANNED = ("jit", "distributed", "profiler", "export", "func", "vmap")
 

@@ -20,6 +20,8 @@ from rushlight.aot_autograd import differentiate
 from rushlight.aot_autograd.functional import Functionalised, Given, Own, ViewOf, functionalise
 from rushlight.aot_autograd.pipeline import reached
 from rushlight.decomposition import decompose, forget_gradients
+from rushlight.dynamo.backends import register_backend
+from rushlight.dynamo.entry import compile
 from rushlight.errors import Unsupported
 from rushlight.fx.graph import Graph, Var
 from rushlight.fx.passes import record
@@ -172,7 +174,7 @@ def emptied(tracer: Any, shape: Any, dtype: Any = None, device: Any = None) -> A
     return fx.tracing.TABLE["full"](tuple(shape), 0, dtype=(dtype or _core.float32).name)
 
 
-WHILE_RECORDED = {  # functions of the bindings that a captured graph may call
+WHILE_RECORDED: dict[Any, Callable] = {  # functions of the bindings that a captured graph may call
     _core.tensor: made_anew,
     _core.empty: emptied,
     _core.set_mode: lambda tracer, word: _core.set_mode(word | DISPATCH),
@@ -372,4 +374,13 @@ def recording():
         _core.set_mode(before)
 
 
-__all__ = ["Compiled", "compile_function", "compile_fx", "compile_training", "trace", "Var"]
+register_backend("inductor", compile_fx)
+__all__ = [
+    "Compiled",
+    "compile",
+    "compile_function",
+    "compile_fx",
+    "compile_training",
+    "trace",
+    "Var",
+]
