@@ -50,6 +50,9 @@ IDS: dict[str, Id] = {i.id: i for i in (
         "Python needed a value that is known only when the graph runs."),
     Id("capture.guard_failed", "recompile",
         "An assumption of an earlier capture did not hold for this call."),
+    Id("capture.graph_failed", "dynamo",
+        "A captured graph raised, so its function ran again in eager mode, which raises at the "
+        "user's line."),
     Id("capture.recompile_limit", "recompile",
         "A function was captured as often as the limit allows; other calls of it run in eager "
         "mode."),

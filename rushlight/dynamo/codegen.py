@@ -45,6 +45,7 @@ class Codegen(Makers):
         self.keep: list[Any] = []
         self.outputs: list[Any] = []
         self.own_cells: list[Cell] = []
+        self.shared: set[Source] = set()  # loaded once, because more than one path goes on there
         self.count = 0
         self.taken = (
             set(self.own.co_varnames) | set(self.own.co_cellvars) | set(self.own.co_freevars)
@@ -119,6 +120,9 @@ class Codegen(Makers):
                 return
             self.load_source(source.parent)
             self.emit(*STEP[op](key))
+            if source in self.shared:
+                name = self.source_temps[source] = self.temp()
+                self.emit(Instr("COPY", 1), Instr("STORE_FAST", name))
 
     def load_cell(self, source: Source) -> None:
         """Pushes a cell object: of this frame where it is a parameter's slot."""

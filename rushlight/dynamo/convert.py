@@ -276,7 +276,7 @@ def outermost(state: Capture, function: Any, arguments: tuple) -> Outermost:
 
 def compile_graph(record: Record, state: Capture, outputs: list, modules: list) -> Any:
     """(callable, sources of its inputs, whether a failure may run the function again, the mode to
-    set before that)."""
+    set before that, whether random numbers are drawn)."""
     graph = state.graph
     nodes = tuple(node_of_output(state, v) for _, v in outputs)
     if not graph.calls and not outputs:
@@ -289,7 +289,8 @@ def compile_graph(record: Record, state: Capture, outputs: list, modules: list) 
     examples = tuple(n.meta.get("example") for n, _ in state.inputs)
     function = resolve(record.options.backend)(module, examples)
     again = not graph.writes_inputs
-    return function, inputs, again, state.initial_mode if state.mode_touched else None
+    mode = state.initial_mode if state.mode_touched else None
+    return function, inputs, again, mode, graph.random
 
 
 def node_of_output(state: Capture, value: Any) -> Any:

@@ -108,6 +108,10 @@ class Frame:
         state.frames.append(self)
         try:
             return self.loop()
+        except Break as reason:
+            if not reason.stack:
+                reason.stack = state.stack()
+            raise
         finally:
             state.frames.pop()
 

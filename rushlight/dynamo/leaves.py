@@ -25,7 +25,7 @@ def dropout(f: Any, input: Any, p: Any = 0.5, train: Any = True) -> Any:
     if not state.truth(train) or p == 0:
         return input
     node = state.record("call_function", randomness.dropout, (input, p, True), name="dropout")
-    state.graph.effects = True
+    state.graph.effects = state.graph.random = True
     layout = state.infer(_operator("mul"), (input, 1.0), {})[0]
     return state.result(node, layout, [input])
 
@@ -42,6 +42,7 @@ def filled(f: Any, operator: Any, out: Any, generator: Any = None) -> Any:
         raise unsupported("random numbers", "their destination is no tensor")
     args = (operator, out) if generator is None else (operator, out, generator_of(generator))
     state.record("call_function", randomness.filled, args, None, out.layout, operator)
+    state.graph.random = True
     state.wrote(out, [out])
     return out
 
@@ -62,7 +63,7 @@ def randperm(f: Any, n: Any, **kwargs: Any) -> Any:
         raise unsupported("randperm", "its arguments are left to eager mode")
     layout = dense((state.lower(n),), "int64")
     node = state.record("call_function", eager.randperm, (n,), layout=layout)
-    state.graph.effects = True
+    state.graph.effects = state.graph.random = True
     return state.result(node, layout, [], False)
 
 

@@ -28,7 +28,9 @@ from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from bytecode.instr import SetLineno
 
 from rushlight import _core
+from rushlight.eager.randomness import default_generator
 
+from . import runtime
 from .breaks import Skip, unsupported
 from .bytecode import VERSION, Instruction, instructions, liveness, parameters
 from .codegen import Codegen
@@ -37,7 +39,7 @@ from .interpreter import NULL, Previous
 from .iteration import END
 from .variables.objects import MISSING, Cell
 
-FLAG = ".straight"  # a local that no program can name
+FLAG, STREAM, ERROR = ".straight", ".stream", ".error"  # locals that no program can name
 PREFIX = ("MAKE_CELL", "COPY_FREE_VARS", "RESUME")
 PAST_END = {(3, 11): 0, (3, 12): 1}.get(VERSION, 2)
 
@@ -377,8 +379,10 @@ def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, 
         out.pop()
     again = False
     if called is not None:
-        function, inputs, again, mode = called
+        function, inputs, again, mode, random = called
         call = graph_instructions(gen, function, inputs)
+        if again and random:
+            out += [*call_of(default_generator.position), Instr("STORE_FAST", STREAM)]
         if again:
             begin = TryBegin(rerun, push_lasti=False, stack_depth=0)
             out += [begin, *call, TryEnd(begin)]
@@ -403,7 +407,7 @@ def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, 
         tail = stubs(frame, body, at, live)
     entry = Label()
     if again:
-        tail += rerun_instructions(rerun, entry, mode, straight)
+        tail += rerun_instructions(rerun, entry, mode, straight, random)
     if straight or again:
         out.append(entry)
         out += body.listing(start)
@@ -426,6 +430,7 @@ def graph_instructions(gen: Codegen, function: Any, inputs: list) -> list:
     saved, gen.code = gen.code, []
     temps, gen.source_temps = gen.source_temps, {}
     gen.function(function)
+    gen.shared = branching(s[1] if isinstance(s, tuple) else s for s in inputs)
     for s in inputs:
         if isinstance(s, tuple):  # a symbol: a size of a tensor, or an int
             kind, source, *dim = s
@@ -436,15 +441,30 @@ def graph_instructions(gen: Codegen, function: Any, inputs: list) -> list:
             gen.load_source(s)
     gen.emit(*call_instructions(len(inputs)))
     made, gen.code = gen.code, saved
-    gen.source_temps = temps
+    gen.source_temps, gen.shared = temps, set()
     return made
+
+
+def branching(sources: Any) -> set:
+    """The sources from which more than one of the paths goes on."""
+    children: dict[Any, set] = {}
+    for s in sources:
+        while s.parent is not None:
+            known = children.setdefault(s.parent, set())
+            if s in known:
+                break
+            known.add(s)
+            s = s.parent
+    return {s for s, those in children.items() if len(those) > 1 and s.parent is not None}
 
 
 def shape_instructions(dim: int) -> list:
     return [load_attr("shape"), const(dim), Instr("BINARY_SUBSCR")]
 
 
-def rerun_instructions(rerun: Label, entry: Label, mode: int | None, straight: bool) -> list:
+def rerun_instructions(
+    rerun: Label, entry: Label, mode: int | None, straight: bool, random: bool
+) -> list:
     """An ordinary exception of the graph is dropped, and the original body runs from its start."""
     other = Label()
     out: list[Any] = [
@@ -453,15 +473,18 @@ def rerun_instructions(rerun: Label, entry: Label, mode: int | None, straight: b
         const(Exception),
         Instr("CHECK_EXC_MATCH"),
         Instr("POP_JUMP_FORWARD_IF_FALSE" if VERSION == (3, 11) else "POP_JUMP_IF_FALSE", other),
-        Instr("POP_TOP"),
+        Instr("STORE_FAST", ERROR),
         Instr("POP_EXCEPT"),
+        *call_of(runtime.graph_failed, Instr("LOAD_FAST", ERROR)),
+        Instr("POP_TOP"),
+        const(None),
+        Instr("STORE_FAST", ERROR),
     ]
     if mode is not None:
-        if VERSION >= (3, 13):
-            out += [const(_core.set_mode), push_null()]
-        else:
-            out += [push_null(), const(_core.set_mode)]
-        out += [const(mode), *call_instructions(1), Instr("POP_TOP")]
+        out += [*call_of(_core.set_mode, const(mode)), Instr("POP_TOP")]
+    if random:
+        position = Instr("LOAD_FAST", STREAM)
+        out += [*call_of(default_generator.move_to, position), Instr("POP_TOP")]
     if straight:
         out += [const(False), Instr("STORE_FAST", FLAG)]
     backward = "JUMP_BACKWARD"
@@ -523,12 +546,17 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
     return out
 
 
-def set_hook(hook: Any) -> list:
-    """Frames called from here on are captured; None: no longer."""
-    push = [const(_core.set_frame_hook), push_null()]
+def call_of(function: Any, *arguments: Instr) -> list:
+    """Pushes function(*arguments)."""
+    push = [const(function), push_null()]
     if VERSION < (3, 13):
         push.reverse()
-    return [*push, const(hook), *call_instructions(1), Instr("POP_TOP")]
+    return [*push, *arguments, *call_instructions(len(arguments))]
+
+
+def set_hook(hook: Any) -> list:
+    """Frames called from here on are captured; None: no longer."""
+    return [*call_of(_core.set_frame_hook, const(hook)), Instr("POP_TOP")]
 
 
 def current_hook() -> Any:

@@ -7,6 +7,20 @@ import collections
 import types
 from typing import Any
 
+from rushlight import reasons
+
+
+FAILURES = [0]  # how often a graph raised, and its function ran again
+
+
+def graph_failed(error: Exception) -> None:
+    """The graph raised and had written nothing: the function runs again from its start, as it is,
+    and raises at its own line."""
+    FAILURES[0] += 1
+    reasons.refuse(
+        "capture.graph_failed", "a captured graph", f"it raised {type(error).__name__}: {error}"
+    )
+
 
 def make_function(
     code: Any, namespace: dict, name: str, qualname: str, module: Any, closure: tuple, doc: Any

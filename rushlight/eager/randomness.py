@@ -45,6 +45,13 @@ class Generator:
         self.offset += max(int(count), 1)
         return self.seed, start
 
+    def position(self):
+        """Where the stream stands; `move_to` takes it."""
+        return self.seed, self.offset
+
+    def move_to(self, position):
+        self.seed, self.offset = position
+
     def get_state(self):
         return _core.tensor(list(struct.pack("<qq", self.seed, self.offset)), _core.uint8)
 

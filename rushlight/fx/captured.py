@@ -71,6 +71,7 @@ class CallGraph:
         self.names: set[str] = set()
         self.constants: dict[str, Any] = {}
         self.effects = False  # whether a node does more than make its result
+        self.random = False  # whether it draws from the default stream
         self.writes_inputs = False  # whether a node may write what existed before the graph
 
     def add(
@@ -188,7 +189,8 @@ class Writer:
         if type(a) is dict:
             return "{" + ", ".join(f"{k!r}: {self.argument(v)}" for k, v in a.items()) + "}"
         if type(a) is slice:
-            return f"slice({', '.join(map(self.argument, (a.start, a.stop, a.step)))})"
+            parts = ", ".join(map(self.argument, (a.start, a.stop, a.step)))
+            return f"{self.object(slice, 'slice')}({parts})"
         if type(a) is float and a - a != 0 or type(a) is complex:  # inf and nan have no literal
             return self.object(a, "number")
         return repr(a) if type(a) in PLAIN else self.object(a, "constant")
@@ -201,10 +203,10 @@ class Writer:
         name = name if isinstance(name, str) and name.isidentifier() else base
         if not callable(value) and name != base:
             name = f"{type(value).__name__}_{name}"
-        taken = name
+        base = taken = f"_{name}"  # nodes' names never begin like this
         i = 1
-        while taken in self.objects or taken in self.graph.names or keyword.iskeyword(taken):
-            taken, i = f"{name}_{i}", i + 1
+        while taken in self.objects:
+            taken, i = f"{base}_{i}", i + 1
         self.objects[taken] = value
         self.known[id(value)] = taken
         return taken

@@ -1,0 +1,491 @@
+"""Random programs over Python's statement forms with tensor operations inside, each run eager and
+compiled: results, output, exceptions and what became of the arguments must be equal.
+
+    python -m tests.dynamo.fuzz 5000          that many programs from seed 0
+    python -m tests.dynamo.fuzz 1 1234        one program, printed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import random
+import sys
+import types
+
+import rushlight as rl
+from rushlight import config, dynamo
+
+from .both import outcome, seen
+from .cases import same
+
+PRELUDE = '''
+import contextlib, functools, itertools, operator, math, collections, dataclasses, enum
+import rushlight as rl
+
+@contextlib.contextmanager
+def managed(log, name):
+    log.append(("in", name))
+    try:
+        yield name
+    finally:
+        log.append(("out", name))
+
+class Guarded:
+    def __init__(self, log, swallow):
+        self.log, self.swallow = log, swallow
+    def __enter__(self):
+        self.log.append("enter")
+        return self
+    def __exit__(self, kind, error, tb):
+        self.log.append(("exit", kind.__name__ if kind else None))
+        return self.swallow and kind is ValueError
+
+class Box:
+    total = 0
+    def __init__(self, value, k=1):
+        self.value, self.k = value, k
+    @property
+    def twice(self):
+        return self.value * 2
+    def bump(self, by):
+        self.k += by
+        return self
+    def __add__(self, other):
+        return Box(self.value + (other.value if isinstance(other, Box) else other), self.k)
+    def __eq__(self, other):
+        return isinstance(other, Box) and self.k == other.k
+    def __hash__(self):
+        return self.k
+    def __len__(self):
+        return abs(self.k)
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+@dataclasses.dataclass
+class Pair:
+    left: object
+    right: object = 3
+
+Point = collections.namedtuple("Point", "u v")
+LEVEL = 0
+
+def helper(t, k=2, *rest, scale=1.0, **named):
+    if k > 3:
+        return t - k
+    return t * k + scale + len(rest) + len(named)
+
+def noisy(t, k):
+    u = t + k
+    print("noisy", u.sum().item())
+    return u * 2
+
+def count(n, t):
+    for i in range(n):
+        got = yield t + i
+        if got:
+            t = t * got
+    return n
+'''
+
+
+class Program:
+    """Grows the text of one function `program(x, y, n, items, table, box)`."""
+
+    def __init__(self, seed: int) -> None:
+        self.r = random.Random(seed)
+        self.lines: list[str] = []
+        self.names = 0
+        self.budget = self.r.randint(6, 16)
+        self.loops = 0
+        self.inside = 0  # functions
+
+    def pick(self, *options):
+        return self.r.choice(options)
+
+    def fresh(self, letter):
+        self.names += 1
+        return f"{letter}{self.names}"
+
+    def emit(self, depth, text):
+        self.lines.append("    " * depth + text)
+
+    # ---- expressions: t tensors, i ints, v any
+
+    def tensor(self, scope, deep=0):
+        r = self.r.random()
+        some = lambda: self.pick(*scope["t"])
+        if deep > 2 or r < 0.25:
+            return some()
+        t = self.tensor(scope, deep + 1)
+        return self.pick(
+            f"({t} + {self.integer(scope, 1)})",
+            f"({self.integer(scope, 1)} - {t})",
+            f"({t} * 0.5)",
+            f"({t} + {some()})",
+            f"{t}.relu()",
+            f"rl.where({t} > 1, {some()}, {t})",
+            f"{t}.abs().sqrt()",
+            f"(-{t})",
+            f"{t}[...]",
+            f"{t}.reshape(-1)",
+            f"helper({t}, {self.integer(scope, 1)})",
+            f"helper({t}, scale=2.0, extra=1)",
+            f"({t} if {self.test(scope)} else {some()})",
+            f"Box({t}).twice",
+            f"(Box({t}) + {some()}).value",
+            f"functools.reduce(operator.add, [{t}, {some()}])",
+            f"sum([{t}, {some()}])",
+            f"(lambda q, k={self.integer(scope, 2)}: q * k)({t})",
+            f"rl.stack([{t}, {t}]).sum(0)" if hasattr(rl, "stack") else f"rl.cat([{t}, {t}])[:len({t})]",
+        )
+
+    def integer(self, scope, deep=0):
+        r = self.r.random()
+        if deep > 2 or r < 0.3:
+            return self.pick(str(self.r.randint(-3, 5)), *scope["i"])
+        i = self.integer(scope, deep + 1)
+        return self.pick(
+            f"({i} + 1)", f"({i} * 2)", f"len({self.pick(*scope['l'])})", f"{self.pick(*scope['t'])}.shape[0]",
+            f"({i} % 4)", f"abs({i})", f"max({i}, 2)", f"({i} if {self.test(scope)} else 7)", f"int({i} > 1)",
+            f"{self.pick(*scope['d'])}.get('p', 4)", "box.k", f"{self.pick(*scope['t'])}.dim()", f"divmod({i}, 3)[1]",
+            "LEVEL", f"sum(range({i} % 5))", f"({i} // 2)", f"len(f'{{{self.pick(*scope['i'])}}}')",
+        )  # fmt: skip
+
+    def test(self, scope):
+        i = self.integer(scope, 2)
+        return self.pick(
+            f"{i} > 2", f"{i} % 2", f"not {i}", f"{self.pick(*scope['l'])}", f"'p' in {self.pick(*scope['d'])}",
+            f"{i} in (1, 2, 3)", f"1 < {i} <= 6", f"box == Box(0, {i})", f"isinstance({self.pick(*scope['t'])}, rl.Tensor)",
+            f"{self.pick(*scope['t'])} is {self.pick(*scope['t'])}", f"({i} or 0) and True",
+        )  # fmt: skip
+
+    def value(self, scope):
+        return self.pick(
+            self.tensor(scope), self.integer(scope), f"'s{self.r.randint(0, 3)}'", self.pick(*scope["l"]),
+            f"[{self.tensor(scope, 2)}, {self.integer(scope)}]", f"({self.integer(scope)},)", "None",
+            f"{{'k': {self.integer(scope)}}}", f"f'{{{self.pick(*scope['i'])}:>3}}'", "Color.RED",
+            f"Pair({self.tensor(scope, 2)})", f"Point({self.integer(scope)}, {self.tensor(scope, 2)})",
+            f"[q * 2 for q in range({self.integer(scope)} % 4)]", f"{{q: q for q in 'ab'}}",
+            f"{{**{self.pick(*scope['d'])}}}", f"(*{self.pick(*scope['l'])}, 1)", f"list(reversed([1, {self.integer(scope)}]))",
+            f"sorted([3, {self.integer(scope)}, 1])", f"[t + {self.integer(scope, 2)} for t in [{self.tensor(scope, 2)}]]",
+            f"dict(zip('ab', [{self.integer(scope)}, {self.tensor(scope, 2)}]))",
+        )  # fmt: skip
+
+    # ---- statements
+
+    def block(self, depth, scope, can_leave):
+        for _ in range(self.r.randint(1, 3)):
+            if self.statement(depth, scope, can_leave):
+                return
+
+    def branch(self, scope):
+        return {k: list(v) for k, v in scope.items()}
+
+    def statement(self, depth, scope, leave):
+        self.budget -= 1
+        simple = [
+            self.assign, self.assign, self.assign_int, self.augment, self.listing, self.mapping, self.boxing,
+            self.unpacking, self.in_place, self.brk, self.walrus, self.globe, self.generator, self.assertion,
+        ]  # fmt: skip
+        compound = [self.if_, self.for_, self.while_, self.try_, self.with_, self.function, self.match, self.no_grad]
+        if self.budget > 0 and depth < 5 and self.r.random() < 0.5:
+            return self.pick(*compound)(depth, scope, leave)
+        if leave and self.r.random() < 0.08:
+            return self.leaving(depth, scope, leave)
+        return self.pick(*simple)(depth, scope)
+
+    def assign(self, depth, scope):
+        name = self.pick(self.fresh("t"), *scope["t"])
+        self.emit(depth, f"{name} = {self.tensor(scope)}")
+        if name not in scope["t"]:
+            scope["t"].append(name)
+
+    def assign_int(self, depth, scope):
+        name = self.fresh("i")
+        self.emit(depth, f"{name} = {self.integer(scope)}")
+        scope["i"].append(name)
+
+    def augment(self, depth, scope):
+        name = self.pick(*scope["t"])
+        op = self.pick("+=", "*=", "-=")
+        self.emit(depth, f"{name} {op} {self.pick('1', '2.0', self.pick(*scope['t']))}")
+
+    def in_place(self, depth, scope):
+        t = self.pick(*scope["t"])
+        self.emit(depth, self.pick(f"{t}.add_({self.integer(scope)})", f"{t}[0] = {self.integer(scope)}", f"{t}.mul_(0.5)", f"{t}.zero_()"))
+
+    def listing(self, depth, scope):
+        name = self.pick(*scope["l"])
+        self.emit(depth, self.pick(
+            f"{name}.append({self.value(scope)})", f"{name}.insert(0, {self.integer(scope)})",
+            f"{name}[-1:] = [{self.value(scope)}]", f"{name} += [{self.value(scope)}]", f"{name}.extend(q for q in range(2))",
+            f"{name} = [*{name}, {self.integer(scope)}]", f"del {name}[:1]", f"log.append({self.value(scope)})",
+            f"{name}.reverse()", f"{name}.pop() if {name} else None", f"{name}.append({name}[0] if {name} else None)",
+        ))  # fmt: skip
+
+    def mapping(self, depth, scope):
+        name = self.pick(*scope["d"])
+        self.emit(depth, self.pick(
+            f"{name}['k{self.r.randint(0, 2)}'] = {self.value(scope)}", f"{name}.pop('p', None)", f"{name}.setdefault('q', []).append(1)",
+            f"{name}.update(p={self.integer(scope)})", f"{name} = dict({name}, z=1)", f"log.append(list({name}))",
+            f"{name}['p'] = {self.integer(scope)}", f"log.append(sorted({name}))", f"log.append({name}['k0'])" if self.r.random() < 0.2 else "pass",
+        ))  # fmt: skip
+
+    def boxing(self, depth, scope):
+        self.emit(depth, self.pick(
+            f"box.value = {self.tensor(scope)}", f"box.bump({self.integer(scope)})", f"box.extra = {self.value(scope)}",
+            "log.append(len(box))", "log.append({box: 1}[box])", f"log.append(getattr(box, 'extra', {self.integer(scope)}))",
+            "log.append(hasattr(box, 'extra'))",
+        ))  # fmt: skip
+
+    def unpacking(self, depth, scope):
+        a, b = self.fresh("t"), self.fresh("i")
+        self.emit(depth, self.pick(
+            f"{a}, {b} = {self.tensor(scope)}, {self.integer(scope)}",
+            f"({a}, *_), {b} = [{self.tensor(scope)}, 1, 2], {self.integer(scope)}",
+            f"{b}, {a} = Point({self.integer(scope)}, {self.tensor(scope)})",
+        ))  # fmt: skip
+        scope["t"].append(a)
+        scope["i"].append(b)
+
+    def brk(self, depth, scope):
+        t = self.pick(*scope["t"])
+        self.emit(depth, self.pick(
+            f"print('p', {self.integer(scope)})", f"log.append({t}.sum().item())", f"{t} = noisy({t}, {self.integer(scope)})",
+            f"log.append({t}.tolist())", f"print({t}.sum().item() > 1)", f"{t} = {t} * (2 if {t}.sum() > 3 else 1)",
+            f"log.append([q.item() for q in {t}.reshape(-1)][:2])", "dynamo_break()", f"log.append(str({t}.dtype))",
+        ))  # fmt: skip
+
+    def walrus(self, depth, scope):
+        name = self.fresh("i")
+        self.emit(depth, f"log.append(({name} := {self.integer(scope)}) + 1)")
+        scope["i"].append(name)
+
+    def globe(self, depth, scope):
+        if not self.inside:
+            self.emit(depth, self.pick("LEVEL += 1", f"LEVEL = {self.integer(scope)} % 5"))
+        else:
+            self.emit(depth, "pass")
+
+    def generator(self, depth, scope):
+        t = self.tensor(scope)
+        g = self.fresh("g")
+        self.emit(depth, self.pick(
+            f"log.extend(count({self.integer(scope)} % 3, {t}))", f"log.append(sum(count(2, {t})))",
+            f"{g} = count(3, {t}); log.append(next({g})); log.append({g}.send(2))",
+            f"log.append([q for q in count(2, {t})])", f"log.append(max((q for q in (1, {self.integer(scope)})), default=0))",
+            f"log.extend(itertools.islice(count(5, {t}), 2))", f"log.append(dict(enumerate(count(2, {t}))))",
+        ))  # fmt: skip
+
+    def assertion(self, depth, scope):
+        self.emit(depth, f"log.append(('ok', {self.test(scope)}))")
+
+    def leaving(self, depth, scope, leave):
+        options = ["raise ValueError('v')", f"return {self.tensor(scope)}, 'early'"]
+        if self.loops:
+            options += ["break", "continue"]
+        self.emit(depth, self.pick(*options))
+        return True
+
+    def if_(self, depth, scope, leave):
+        condition = self.test(scope) if self.r.random() < 0.85 else f"{self.pick(*scope['t'])}.sum() > {self.integer(scope)}"
+        self.emit(depth, f"if {condition}:")
+        self.block(depth + 1, self.branch(scope), leave)
+        if self.r.random() < 0.3:
+            self.emit(depth, f"elif {self.test(scope)}:")
+            self.block(depth + 1, self.branch(scope), leave)
+        if self.r.random() < 0.5:
+            self.emit(depth, "else:")
+            self.block(depth + 1, self.branch(scope), leave)
+
+    def for_(self, depth, scope, leave):
+        inner = self.branch(scope)
+        i, t = self.fresh("i"), self.fresh("t")
+        kind = self.r.randint(0, 5)
+        if kind == 0:
+            head = f"for {i} in range({self.r.randint(1, 3)}):"
+            inner["i"].append(i)
+        elif kind == 1:
+            head = f"for {i}, {t} in enumerate([{self.tensor(scope)}, {self.tensor(scope)}]):"
+            inner["i"].append(i)
+            inner["t"].append(t)
+        elif kind == 2:
+            head = f"for {t}, {i} in zip(({self.tensor(scope)}, {self.pick(*scope['t'])}), [1, 2, 3]):"
+            inner["i"].append(i)
+            inner["t"].append(t)
+        elif kind == 3:
+            head = f"for {self.fresh('k')}, {i} in {{'a': 1, 'b': {self.integer(scope)}}}.items():"
+            inner["i"].append(i)
+        elif kind == 4:
+            head = f"for {t} in count(2, {self.tensor(scope)}):"
+            inner["t"].append(t)
+        else:
+            head = f"for {i} in [1, {self.integer(scope)}]:"
+            inner["i"].append(i)
+        self.emit(depth, head)
+        self.loops += 1
+        self.block(depth + 1, inner, leave)
+        self.loops -= 1
+        if self.r.random() < 0.2:
+            self.emit(depth, "else:")
+            self.block(depth + 1, self.branch(scope), leave)
+
+    def while_(self, depth, scope, leave):
+        i = self.fresh("w")
+        self.emit(depth, f"{i} = 0")
+        self.emit(depth, f"while {i} < {self.r.randint(1, 3)}:")
+        self.emit(depth + 1, f"{i} += 1")
+        self.loops += 1
+        inner = self.branch(scope)
+        inner["i"].append(i)
+        self.block(depth + 1, inner, leave)
+        self.loops -= 1
+
+    def try_(self, depth, scope, leave):
+        self.emit(depth, "try:")
+        self.block(depth + 1, self.branch(scope), leave)
+        if self.r.random() < 0.5:
+            self.emit(depth + 1, self.pick(
+                "raise KeyError('k')", "raise ValueError(len(log))", "log.append([][1])", "log.append({}['z'])",
+                f"log.append({self.pick(*scope['t'])} + rl.ones(11))", "int('x')", "None.field",
+                f"if {self.test(scope)}: raise TypeError('maybe')",
+            ))  # fmt: skip
+        kind = self.r.randint(0, 3)
+        if kind != 3:
+            self.emit(depth, self.pick("except ValueError as e:", "except (KeyError, IndexError, RuntimeError) as e:", "except Exception as e:"))
+            self.emit(depth + 1, self.pick("log.append(type(e).__name__)", "log.append(e.args)", "log.append(str(e))"))
+            self.block(depth + 1, self.branch(scope), leave)
+            if self.r.random() < 0.1:
+                self.emit(depth + 1, "raise")
+            if self.r.random() < 0.25:
+                self.emit(depth, "else:")
+                self.block(depth + 1, self.branch(scope), leave)
+        if kind >= 2:
+            self.emit(depth, "finally:")
+            self.emit(depth + 1, "log.append('finally')")
+            self.block(depth + 1, self.branch(scope), False)
+
+    def with_(self, depth, scope, leave):
+        self.emit(depth, "with " + self.pick(
+            f"managed(log, {self.integer(scope)}):", f"Guarded(log, {self.pick('True', 'False')}):",
+            "managed(log, 'a'), Guarded(log, True) as g0:", "contextlib.suppress(ValueError):", "contextlib.nullcontext():",
+        ))  # fmt: skip
+        self.block(depth + 1, self.branch(scope), leave)
+        if self.r.random() < 0.15:
+            self.emit(depth + 1, "raise ValueError('in with')")
+
+    def no_grad(self, depth, scope, leave):
+        self.emit(depth, self.pick("with rl.no_grad():", "with rl.enable_grad():", "with rl.set_grad_enabled(False):"))
+        self.block(depth + 1, self.branch(scope), leave)
+        self.emit(depth + 1, f"log.append((rl.is_grad_enabled(), ({self.pick(*scope['t'])} * w).requires_grad))")
+
+    def function(self, depth, scope, leave):
+        name, a = self.fresh("f"), self.fresh("t")
+        inner = self.branch(scope)
+        closed = [i for i in scope["i"] if i.startswith("i")]
+        self.emit(depth, f"def {name}({a}, k=1, *, z=2):")
+        if closed and self.r.random() < 0.4 and not self.inside:
+            shared = self.pick(*closed)
+            self.emit(depth + 1, f"nonlocal {shared}")
+            self.emit(depth + 1, f"{shared} = {shared} + k")
+        inner = {**inner, "t": [a, "x"], "i": ["k", "z", *closed[:1]]}
+        loops, self.loops = self.loops, 0
+        self.inside += 1
+        self.block(depth + 1, inner, False)
+        self.inside -= 1
+        self.loops = loops
+        self.emit(depth + 1, f"return {a} * k")
+        r = self.fresh("t")
+        self.emit(depth, f"{r} = {name}({self.tensor(scope)}" + self.pick(")", ", 2)", ", z=3, k=0)"))
+        scope["t"].append(r)
+
+    def match(self, depth, scope, leave):
+        self.emit(depth, f"match {self.value(scope)}:")
+        cases = ["case 0 | 1:", "case str(s):", "case [q, *_]:", "case {'k': q}:", "case Pair(left=q):", "case Point(u, v) if v is not None:", "case None:"]
+        for c in self.r.sample(cases, 2):
+            self.emit(depth + 1, c)
+            self.block(depth + 2, self.branch(scope), leave)
+        self.emit(depth + 1, "case _:")
+        self.block(depth + 2, self.branch(scope), leave)
+
+    def text(self):
+        scope = {"t": ["x", "y"], "i": ["n"], "l": ["items", "log"], "d": ["table"]}
+        self.emit(0, "def program(x, y, n, items, table, box, w):")
+        self.emit(1, "global LEVEL")
+        self.emit(1, "log = []")
+        while self.budget > 0:
+            self.statement(1, scope, True)
+        for i in [i for i in scope["i"] if i.startswith("i")][:3]:
+            self.emit(1, f"log.append({i})")
+        ts = ", ".join(scope["t"][-3:])
+        self.emit(1, f"return {ts}, log, items, table, n, LEVEL")
+        return "\n".join(self.lines)
+
+
+def arguments(k):
+    """Three different sets: the second changes values, the third sizes."""
+    size = (3, 3, 4)[k]
+    x = rl.arange(size) * 0.5 + k
+    y = rl.ones(size) * (k + 1)
+    w = rl.ones(1, requires_grad=True)
+    return x, y, (2, 3, 5)[k], [1, k], {"p": k, "r": 2}, w
+
+
+def build(text, seed):
+    name = f"<fuzz {seed}>"
+    whole = PRELUDE + text
+    linecache.cache[name] = (len(whole), None, whole.splitlines(True), name)
+    module = sys.modules["tests.fuzzed"] = types.ModuleType("tests.fuzzed")
+    space = module.__dict__
+    space["dynamo_break"] = dynamo.graph_break
+    exec(compile(whole, name, "exec"), space)
+    return space
+
+
+def run(seed, text=None):
+    """None, or what differs."""
+    text = text or Program(seed).text()
+    plain, other = build(text, seed), build(text, seed)
+    dynamo.reset()
+    compiled = rl.compile(other["program"], backend="eager")
+    for k in (0, 0, 1, 2):
+        results = []
+        for space, f in ((plain, plain["program"]), (other, compiled)):
+            x, y, n, items, table, w = arguments(k)
+            space["LEVEL"] = k
+            given = (x, y, n, items, table, space["Box"](y, n), w)
+            results.append(seen([outcome(lambda f=f, g=given: f(*g)), given, space["LEVEL"]]))
+            if not rl.is_grad_enabled():
+                rl.set_grad_enabled(True)
+                results[-1].append("grad mode left off")
+        if not same(*results):
+            return f"call {k}\n{text}\neager    {results[0]}\ncompiled {results[1]}"
+    return None
+
+
+def main(count, first=0):
+    wrong = 0
+    with config.changed(strict=True):
+        for seed in range(first, first + count):
+            text = Program(seed).text()
+            if count == 1:
+                print(text)
+            try:
+                difference = run(seed, text)
+            except BaseException as error:  # noqa: BLE001  an interpreter's failure is a finding
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                difference = f"{type(error).__name__}: {error}\n{text}"
+            if difference:
+                wrong += 1
+                print(f"---- seed {seed}: {difference}", flush=True)
+    print(f"{count} programs, {wrong} differ", flush=True)
+    return wrong
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(bool(main(*map(int, sys.argv[1:]))))

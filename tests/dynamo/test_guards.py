@@ -1,0 +1,362 @@
+"""What is guarded, what recompiles, what becomes symbolic; breaks and how they are told."""
+
+import gc
+import threading
+import warnings
+import weakref
+
+import pytest
+
+import rushlight as rl
+from rushlight import config, dynamo, nn, trace
+from rushlight.dynamo import GraphBreakError, convert
+
+from .both import check, graphs
+
+
+def x(*shape):
+    return rl.randn(shape or (3,))
+
+
+def captures(compiled):
+    return len(compiled.entries)
+
+
+def compiled(fn, **options):
+    dynamo.reset()
+    return rl.compile(fn, backend="eager", **options)
+
+
+def test_a_size_becomes_symbolic_on_second_sight():
+    def fn(a):
+        return a.sum() * a.shape[0], a.reshape(-1, 1).shape[0]
+
+    f = compiled(fn)
+    for n in (3, 4, 5, 6, 9):
+        assert f(rl.ones(n))[0].item() == n * n
+        assert f(rl.ones(n))[1] == n
+    assert captures(f) == 2
+
+
+def test_dynamic_true_at_once_and_false_never():
+    fn = lambda a: a * 2
+    f, g = compiled(fn, dynamic=True), rl.compile(fn, backend="eager", dynamic=False)
+    for n in (2, 3, 4):
+        f(rl.ones(n, 3))
+        g(rl.ones(n, 3))
+    assert captures(f) == 1 and captures(g) == 3
+
+
+def test_mark_dynamic():
+    f = compiled(lambda a: a + 1)
+    a = rl.ones(4, 3)
+    dynamo.mark_dynamic(a, 0)
+    f(a)
+    f(rl.ones(9, 3))
+    assert captures(f) == 1
+    with pytest.raises(IndexError, match="out of range"):
+        dynamo.mark_dynamic(a, 5)
+
+
+def test_ints_and_floats_become_symbolic():
+    def fn(a, k, s):
+        return a * s + k, k + 1, s * 2
+
+    f = compiled(fn)
+    for k, s in ((3, 1.5), (4, 2.5), (7, 0.25), (9, -1.0)):
+        r, k1, s2 = f(rl.ones(2), k, s)
+        assert r.tolist() == [s + k] * 2 and k1 == k + 1 and s2 == s * 2
+        assert type(k1) is int and type(s2) is float
+    assert captures(f) <= 3
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 1, 0, 5, 1), (0, 1, 2, 3), (1, 4, 8)])
+def test_zero_and_one_are_special(sizes):
+    def fn(a):
+        return a.sum() + (1 if a.shape[0] > 2 else 2), a.shape[0] // 2, a.shape[0] % 2
+
+    check(fn, *((rl.ones(n),) for n in sizes))
+
+
+def test_relations_of_sizes_are_guarded():
+    def fn(a, b):
+        return a.sum() + b.sum() if a.shape[0] == b.shape[0] else a.sum() - b.sum()
+
+    check(fn, *((rl.ones(m), rl.ones(n)) for m, n in ((2, 2), (3, 3), (3, 4), (5, 5), (5, 6))))
+
+
+def test_fullgraph_raises_what_breaks():
+    def inner(a):
+        return a.sum().item()
+
+    def fn(a):
+        return inner(a)
+
+    with pytest.raises(
+        GraphBreakError, match=r"(?s)Tensor.item\(\).*capture.data_dependent.*hint.*inner"
+    ):
+        compiled(fn, fullgraph=True)(x())
+
+
+def test_break_is_told_once_with_a_count():
+    def fn(a):
+        return a.sum().item()
+
+    f = compiled(fn)
+    with trace.collect("graph_break") as records:
+        f(x())
+        f(rl.ones(4, 4))
+    assert len(convert.BREAKS) == 1
+    ((count, reason),) = convert.BREAKS.values()
+    assert count == 2 and "test_guards.py" in reason.stack[-1]
+    assert len(records) == 2
+
+
+def test_recompiles_say_what_changed_and_who_read_it():
+    def fn(a, flag):
+        return a + 1 if flag == "plus" else a - 1
+
+    f = compiled(fn)
+    f(x(), "plus")
+    with trace.collect("recompile") as records:
+        f(x(), "minus")
+    (record,) = records
+    assert "flag == 'plus'" in record.text and "'minus'" in record.text
+    assert "test_guards.py" in record.text
+
+
+def test_recompile_limit():
+    def fn(a, text):
+        return a, len(text)
+
+    f = compiled(fn)
+    with config.changed(recompile_limit=3), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for i in range(8):
+            assert f(x(), "s" * i)[1] == i
+    assert captures(f) == 3
+    assert len(told) == 1 and "text" in str(told[0].message)
+
+
+def test_grad_mode_is_guarded():
+    def fn(a):
+        return (a * 2).requires_grad
+
+    f = compiled(fn)
+    a = x().requires_grad_()
+    assert f(a) is True
+    with rl.no_grad():
+        assert f(a) is False
+    assert f(a) is True
+    assert captures(f) == 2
+
+
+def test_module_attributes_are_guarded():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+            self.scale = 2
+
+        def forward(self, a):
+            return self.layer(a) * self.scale if self.training else a
+
+    net = Net()
+    dynamo.reset()
+    f = rl.compile(net, backend="eager")
+    a = x()
+    assert f(a).tolist() == net(a).tolist()
+    net.eval()
+    assert f(a).tolist() == a.tolist()
+    net.train()
+    net.scale = 5
+    assert f(a).tolist() == net(a).tolist()
+    net.layer = nn.Linear(3, 3)
+    assert f(a).tolist() == net(a).tolist()
+    with rl.no_grad():
+        net.layer.weight.fill_(1.0)
+    assert f(a).tolist() == net(a).tolist()
+    net.register_forward_hook(lambda m, i, o: o + 100)
+    assert f(a).tolist() == net(a).tolist()
+
+
+def test_new_weights_of_the_same_kind_need_no_capture():
+    net = nn.Linear(3, 2)
+    dynamo.reset()
+    f = rl.compile(net, backend="eager")
+    f(x())
+    net.weight = nn.Parameter(rl.ones(2, 3))
+    assert f(rl.ones(3)).tolist() == net(rl.ones(3)).tolist()
+    assert len(f.__dict__["_forward"].entries) == 1
+
+
+def test_parameters_get_gradients():
+    net = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 1))
+    dynamo.reset()
+    a = x(5, 3)
+    net(a).sum().backward()
+    expected = [p.grad.tolist() for p in net.parameters()]
+    net.zero_grad()
+    rl.compile(net, backend="eager", fullgraph=True)(a).sum().backward()
+    assert [p.grad.tolist() for p in net.parameters()] == expected
+
+
+def test_backend_gets_module_and_examples():
+    got = []
+
+    def backend(module, examples):
+        got.append((module, examples))
+        return module.forward
+
+    dynamo.reset()
+    a, b = x(), x()
+    assert rl.compile(lambda p, q: p + q, backend=backend)(a, b).tolist() == (a + b).tolist()
+    ((module, examples),) = got
+    assert examples[0] is a and examples[1] is b
+    assert "add" in module.code
+    with pytest.raises(ValueError, match="no backend 'none'"):
+        rl.compile(lambda p: p, backend="none")
+
+
+def test_disable_allow_in_graph_and_is_compiling():
+    seen = []
+
+    @dynamo.disable
+    def plain(t):
+        seen.append(type(t).__name__)
+        return t + 1
+
+    def helper(t):
+        return t.relu() * 2
+
+    dynamo.allow_in_graph(helper)
+
+    def fn(a):
+        return helper(plain(a)), dynamo.is_compiling()
+
+    f = compiled(fn)
+    a = x()
+    assert f(a)[0].tolist() == fn(a)[0].tolist()
+    assert f(a)[1] is True and fn(a)[1] is False
+    assert seen and set(seen) == {"Tensor"}
+    assert any("helper" in m.code for m in graphs())
+
+
+def test_graph_break():
+    def fn(a):
+        a = a + 1
+        dynamo.graph_break()
+        return a * 2
+
+    f = compiled(fn)
+    assert f(rl.ones(2)).tolist() == [4.0, 4.0]
+    assert len(graphs()) == 2
+
+
+def test_methods_static_methods_and_decorators():
+    class Box:
+        def __init__(self, k):
+            self.k = k
+
+        @rl.compile(backend="eager")
+        def method(self, a):
+            return a * self.k
+
+    dynamo.reset()
+    assert Box(2).method(rl.ones(1)).tolist() == [2.0]
+    assert Box(3).method(rl.ones(1)).tolist() == [3.0]
+    bound = rl.compile(Box(4).method, backend="eager")
+    assert bound(rl.ones(1)).tolist() == [4.0]
+
+
+def test_an_error_of_the_graph_runs_the_function_again():
+    log = []
+
+    def fn(a, b):
+        log.append("ran")
+        c = a // b
+        return c
+
+    f = compiled(fn)
+    ok = rl.tensor([4, 6])
+    assert f(ok, rl.tensor([2, 3])).tolist() == [2, 2]
+    log.clear()
+    with pytest.raises(RuntimeError):
+        f(ok, rl.tensor([2, 0]))
+    assert log == ["ran"]
+
+
+def test_the_traceback_of_an_error_names_the_line():
+    def fn(a):
+        b = a + 1
+        return b @ rl.ones(7)
+
+    f = compiled(fn)
+    with pytest.raises(RuntimeError) as error:
+        f(rl.ones(3, 3))
+    lines = [e for e in error.traceback if e.path.name == "test_guards.py"]
+    assert lines[-1].lineno == fn.__code__.co_firstlineno + 1
+    assert not any("rushlight/dynamo" in str(e.path) for e in error.traceback)
+
+
+def test_nothing_is_kept_alive():
+    def round_trip():
+        net = nn.Linear(4, 4)
+        f = rl.compile(net, backend="eager")
+        f(x(2, 4))
+        return weakref.ref(net), weakref.ref(net.weight)
+
+    dynamo.reset()
+    refs = round_trip()
+    dynamo.reset()
+    gc.collect()
+    assert [r() for r in refs] == [None, None]
+
+
+def test_two_threads():
+    def fn(a):
+        b = a * 2
+        print(end="")
+        return b + a.shape[0]
+
+    f = compiled(fn)
+    wrong = []
+
+    def run():
+        for n in range(2, 12):
+            a = rl.ones(n)
+            if f(a).tolist() != [2.0 + n] * n:
+                wrong.append(n)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not wrong
+
+
+def test_recursion_to_the_usual_depth():
+    def down(a, n):
+        return a if n == 0 else down(a + 1, n - 1)
+
+    f = compiled(down)
+    assert f(rl.zeros(1), 5).item() == 5
+    assert f(rl.zeros(1), 300).item() == 300
+
+
+def test_sys_settrace_sees_nothing_odd():
+    import sys
+
+    def fn(a):
+        b = a * 2
+        print(end="")
+        return b.sum().item()
+
+    f = compiled(fn)
+    old = sys.gettrace()
+    events = []
+    sys.settrace(lambda *e: events.append(e[1]))
+    try:
+        assert f(rl.ones(3)) == 6.0
+        assert f(rl.ones(3)) == 6.0
+    finally:
+        sys.settrace(old)
