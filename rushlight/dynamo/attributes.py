@@ -149,7 +149,6 @@ def load_attr(frame: Any, value: Any, name: str) -> Any:
     if cls in (property, staticmethod, classmethod, functools.partial) or cls in PARTIALS:
         found = state.native(getattr, value, name)
         return found
-    state.fill(value)
     for c in cls.__mro__:
         if name in c.__dict__:
             found = c.__dict__[name]

@@ -96,7 +96,7 @@ class Capture(Operators, Wrapping):
         """Assume it from now on; a repetition is dropped."""
         if source is not None and source.op == "const" and kind in ("is", "type", "eq", "none"):
             return
-        key = (kind, source, payload if kind in ("alias", "distinct", "absent") else None)
+        key = (kind, source, payload if kind in SEVERAL else None)
         if key not in self.guards:
             self.guards[key] = Guard(kind, source, payload, self.where())
 
@@ -259,6 +259,12 @@ class Capture(Operators, Wrapping):
         node = self.call(function, *(self.number_node(a) for a in args))
         return SymFloat(self, node, value)
 
+    def compare_float(self, value: SymFloat, relation: Any, other: Any) -> bool:
+        """A comparison of a float from outside: its answer is guarded, not the value."""
+        answer = relation(value.value, other)
+        self.guard("true", value.source, Compared(relation, other, answer))
+        return answer
+
     def fix_float(self, value: SymFloat) -> float:
         if value.source is None:
             raise unsupported(
@@ -269,6 +275,26 @@ class Capture(Operators, Wrapping):
         self.dynamic.setdefault(value.source.name, {})["static"] = True
         self.guard("eq", value.source, value.value)
         return value.value
+
+
+SEVERAL = ("alias", "distinct", "absent", "true")  # kinds that may be asked of one source again
+
+
+class Compared:
+    """The predicate of a guard: a comparison with a constant has this answer."""
+
+    def __init__(self, relation: Any, other: Any, answer: bool) -> None:
+        self.relation, self.other, self.answer = relation, other, answer
+        self.__name__ = f"{relation.__name__}(value, {other!r}) is {answer}"
+
+    def __call__(self, value: Any) -> bool:
+        return self.relation(value, self.other) is self.answer
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Compared) and self.__name__ == other.__name__
+
+    def __hash__(self) -> int:
+        return hash(self.__name__)
 
 
 # Builtins that look at types: as `key=len` they must meet the stand-ins' handlers.

@@ -65,7 +65,11 @@ class Guard:
 def short(value: Any) -> str:
     if isinstance(value, (str, int, float, bool, type(None))):
         return repr(value)
-    return getattr(value, "__qualname__", None) or f"<{type(value).__name__}>"
+    return (
+        getattr(value, "__qualname__", None)
+        or getattr(value, "__name__", None)
+        or f"<{type(value).__name__}>"
+    )
 
 
 # Cheap and telling checks first.

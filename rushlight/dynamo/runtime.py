@@ -9,7 +9,6 @@ from typing import Any
 
 from rushlight import reasons
 
-
 FAILURES = [0]  # how often a graph raised, and its function ran again
 
 

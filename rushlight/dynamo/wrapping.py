@@ -79,6 +79,12 @@ def mark_dynamic(tensor: Any, dim: int | tuple | list) -> None:
     weakref.finalize(tensor, MARKED.pop, id(tensor), None)
 
 
+def is_bound(value: Any) -> bool:
+    """Whether a builtin is a method of some object, not a function of a module or class."""
+    owner = value.__self__
+    return owner is not None and not isinstance(owner, (type, types.ModuleType))
+
+
 def is_namedtuple(cls: type) -> bool:
     return issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_make")
 
@@ -119,6 +125,8 @@ class Wrapping:
             return self.wrap_function(value, source)
         if isinstance(value, type):
             return self.same_object(value, source)
+        if cls in (types.BuiltinFunctionType, types.MethodWrapperType) and is_bound(value):
+            return self.wrap_bound(value, source)
         if cls in BY_IDENTITY or isinstance(value, (enum.Enum, types.ModuleType)):
             return self.same_object(value, source)
         if cls is tuple or cls is eager.Size or is_namedtuple(cls):
@@ -378,6 +386,19 @@ class Wrapping:
         function = self.wrap(value.__func__, source.child("attr", "__func__"))
         bound = self.wrap(value.__self__, source.child("attr", "__self__"))
         return self.remember(Method(self, function, bound), value, source)
+
+    def wrap_bound(self: Any, value: Any, source: Source) -> Any:
+        """A method of a builtin object, `[].append`: of the object's stand-in."""
+        self.guard("type", source, type(value))
+        self.guard("eq", source.child("attr", "__name__"), value.__name__)
+        owner = self.wrap(value.__self__, source.child("attr", "__self__"))
+        if type(owner) in CONTAINERS or isinstance(owner, (str, int, float, tuple)):
+            return getattr(owner, value.__name__)
+        if type(owner) is TensorVar:
+            from .tensors import TensorMethod
+
+            return TensorMethod(owner, value.__name__)
+        return self.opaque(value, source)
 
     def wrap_partial(self: Any, value: Any, source: Source) -> Any:
         self.guard("type", source, functools.partial)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501, F541
 """Random programs over Python's statement forms with tensor operations inside, each run eager and
 compiled: results, output, exceptions and what became of the arguments must be equal.
 
@@ -12,6 +13,7 @@ import linecache
 import random
 import sys
 import types
+import warnings
 
 import rushlight as rl
 from rushlight import config, dynamo
@@ -19,7 +21,7 @@ from rushlight import config, dynamo
 from .both import outcome, seen
 from .cases import same
 
-PRELUDE = '''
+PRELUDE = """
 import contextlib, functools, itertools, operator, math, collections, dataclasses, enum
 import rushlight as rl
 
@@ -88,7 +90,7 @@ def count(n, t):
         if got:
             t = t * got
     return n
-'''
+"""
 
 
 class Program:
@@ -139,7 +141,9 @@ class Program:
             f"functools.reduce(operator.add, [{t}, {some()}])",
             f"sum([{t}, {some()}])",
             f"(lambda q, k={self.integer(scope, 2)}: q * k)({t})",
-            f"rl.stack([{t}, {t}]).sum(0)" if hasattr(rl, "stack") else f"rl.cat([{t}, {t}])[:len({t})]",
+            f"rl.stack([{t}, {t}]).sum(0)"
+            if hasattr(rl, "stack")
+            else f"rl.cat([{t}, {t}])[:len({t})]",
         )
 
     def integer(self, scope, deep=0):
@@ -190,7 +194,16 @@ class Program:
             self.assign, self.assign, self.assign_int, self.augment, self.listing, self.mapping, self.boxing,
             self.unpacking, self.in_place, self.brk, self.walrus, self.globe, self.generator, self.assertion,
         ]  # fmt: skip
-        compound = [self.if_, self.for_, self.while_, self.try_, self.with_, self.function, self.match, self.no_grad]
+        compound = [
+            self.if_,
+            self.for_,
+            self.while_,
+            self.try_,
+            self.with_,
+            self.function,
+            self.match,
+            self.no_grad,
+        ]
         if self.budget > 0 and depth < 5 and self.r.random() < 0.5:
             return self.pick(*compound)(depth, scope, leave)
         if leave and self.r.random() < 0.08:
@@ -215,7 +228,15 @@ class Program:
 
     def in_place(self, depth, scope):
         t = self.pick(*scope["t"])
-        self.emit(depth, self.pick(f"{t}.add_({self.integer(scope)})", f"{t}[0] = {self.integer(scope)}", f"{t}.mul_(0.5)", f"{t}.zero_()"))
+        self.emit(
+            depth,
+            self.pick(
+                f"{t}.add_({self.integer(scope)})",
+                f"{t}[0] = {self.integer(scope)}",
+                f"{t}.mul_(0.5)",
+                f"{t}.zero_()",
+            ),
+        )
 
     def listing(self, depth, scope):
         name = self.pick(*scope["l"])
@@ -291,7 +312,11 @@ class Program:
         return True
 
     def if_(self, depth, scope, leave):
-        condition = self.test(scope) if self.r.random() < 0.85 else f"{self.pick(*scope['t'])}.sum() > {self.integer(scope)}"
+        condition = (
+            self.test(scope)
+            if self.r.random() < 0.85
+            else f"{self.pick(*scope['t'])}.sum() > {self.integer(scope)}"
+        )
         self.emit(depth, f"if {condition}:")
         self.block(depth + 1, self.branch(scope), leave)
         if self.r.random() < 0.3:
@@ -313,7 +338,9 @@ class Program:
             inner["i"].append(i)
             inner["t"].append(t)
         elif kind == 2:
-            head = f"for {t}, {i} in zip(({self.tensor(scope)}, {self.pick(*scope['t'])}), [1, 2, 3]):"
+            head = (
+                f"for {t}, {i} in zip(({self.tensor(scope)}, {self.pick(*scope['t'])}), [1, 2, 3]):"
+            )
             inner["i"].append(i)
             inner["t"].append(t)
         elif kind == 3:
@@ -355,8 +382,20 @@ class Program:
             ))  # fmt: skip
         kind = self.r.randint(0, 3)
         if kind != 3:
-            self.emit(depth, self.pick("except ValueError as e:", "except (KeyError, IndexError, RuntimeError) as e:", "except Exception as e:"))
-            self.emit(depth + 1, self.pick("log.append(type(e).__name__)", "log.append(e.args)", "log.append(str(e))"))
+            self.emit(
+                depth,
+                self.pick(
+                    "except ValueError as e:",
+                    "except (KeyError, IndexError, RuntimeError) as e:",
+                    "except Exception as e:",
+                ),
+            )
+            self.emit(
+                depth + 1,
+                self.pick(
+                    "log.append(type(e).__name__)", "log.append(e.args)", "log.append(str(e))"
+                ),
+            )
             self.block(depth + 1, self.branch(scope), leave)
             if self.r.random() < 0.1:
                 self.emit(depth + 1, "raise")
@@ -378,9 +417,17 @@ class Program:
             self.emit(depth + 1, "raise ValueError('in with')")
 
     def no_grad(self, depth, scope, leave):
-        self.emit(depth, self.pick("with rl.no_grad():", "with rl.enable_grad():", "with rl.set_grad_enabled(False):"))
+        self.emit(
+            depth,
+            self.pick(
+                "with rl.no_grad():", "with rl.enable_grad():", "with rl.set_grad_enabled(False):"
+            ),
+        )
         self.block(depth + 1, self.branch(scope), leave)
-        self.emit(depth + 1, f"log.append((rl.is_grad_enabled(), ({self.pick(*scope['t'])} * w).requires_grad))")
+        self.emit(
+            depth + 1,
+            f"log.append((rl.is_grad_enabled(), ({self.pick(*scope['t'])} * w).requires_grad))",
+        )
 
     def function(self, depth, scope, leave):
         name, a = self.fresh("f"), self.fresh("t")
@@ -399,12 +446,22 @@ class Program:
         self.loops = loops
         self.emit(depth + 1, f"return {a} * k")
         r = self.fresh("t")
-        self.emit(depth, f"{r} = {name}({self.tensor(scope)}" + self.pick(")", ", 2)", ", z=3, k=0)"))
+        self.emit(
+            depth, f"{r} = {name}({self.tensor(scope)}" + self.pick(")", ", 2)", ", z=3, k=0)")
+        )
         scope["t"].append(r)
 
     def match(self, depth, scope, leave):
         self.emit(depth, f"match {self.value(scope)}:")
-        cases = ["case 0 | 1:", "case str(s):", "case [q, *_]:", "case {'k': q}:", "case Pair(left=q):", "case Point(u, v) if v is not None:", "case None:"]
+        cases = [
+            "case 0 | 1:",
+            "case str(s):",
+            "case [q, *_]:",
+            "case {'k': q}:",
+            "case Pair(left=q):",
+            "case Point(u, v) if v is not None:",
+            "case None:",
+        ]
         for c in self.r.sample(cases, 2):
             self.emit(depth + 1, c)
             self.block(depth + 2, self.branch(scope), leave)
@@ -447,6 +504,12 @@ def build(text, seed):
 
 def run(seed, text=None):
     """None, or what differs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the limit of captures
+        return compare(seed, text)
+
+
+def compare(seed, text):
     text = text or Program(seed).text()
     plain, other = build(text, seed), build(text, seed)
     dynamo.reset()

@@ -6,7 +6,6 @@ import rushlight as torch
 from rushlight import nn
 from rushlight.nn import functional as F
 
-
 # ---- ResNet-18
 
 

@@ -292,7 +292,10 @@ def float_compare(name: str) -> None:
     def compare(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float, SymInt, SymFloat)):
             return NotImplemented
-        return getattr(operator, name)(self.fix(), hint_fixed(other))
+        relation = getattr(operator, name)
+        if self.source is not None and type(other) in (int, float):
+            return self.state.compare_float(self, relation, other)
+        return relation(self.fix(), hint_fixed(other))
 
     setattr(SymFloat, f"__{name}__", compare)
 
