@@ -155,12 +155,11 @@ def liveness(code: CodeType) -> tuple[frozenset[str], ...]:
         reached = False
         for i in reversed(listed):
             after: set[str] = set()
-            for s in successors(i):
+            read, written = touched(i)
+            for s in successors(i, not written):  # a store raises nothing
                 if s < len(listed):
                     after |= live[s]
-            read, written = touched(i)
-            if i.handler is None:
-                after.difference_update(written)
+            after.difference_update(written)
             now = frozenset(after.union(read))
             if now != live[i.position]:
                 live[i.position] = now

@@ -164,7 +164,7 @@ class Operators:
     def call_operator(self: Any, native: Any, args: tuple, kwargs: dict) -> Any:
         """A native operator called by the program."""
         if kwargs.get("out") is not None:
-            raise unsupported(f"operator {native.name} with out=", "results are made by the graph")
+            return self.call_out(native, args, kwargs)
         kwargs = {k: v for k, v in kwargs.items() if k != "out"}
         declaration = native.declaration
         args, kwargs = self.whole(args), {k: self.whole(v) for k, v in kwargs.items()}
@@ -186,6 +186,28 @@ class Operators:
             part.meta["where"] = node.meta["where"]
             outs.append(self.result(part, layout, inputs, differs, view))
         return tuple(outs)
+
+    def call_out(self: Any, native: Any, args: tuple, kwargs: dict) -> Any:
+        """An operator that writes its results into tensors that exist."""
+        out = kwargs["out"]
+        kwargs = {k: self.whole(v) for k, v in kwargs.items() if k != "out"}
+        args = self.whole(args)
+        targets = self.whole(tuple(out)) if isinstance(out, (tuple, list)) else (out,)
+        layouts = self.infer(native, args, kwargs)
+        inputs = tensors_in((args, kwargs))
+        differs = native.declaration.rule not in (None, none) and self.mode & 1
+        tracked = differs and any(t.requires_grad is not False for t in inputs)
+        if tracked or len(targets) != len(layouts) or len(set(map(id, targets))) != len(targets):
+            raise unsupported(f"operator {native.name} with out=", "eager mode decides itself")
+        for t, layout in zip(targets, layouts):
+            if type(t) is not TensorVar:
+                raise unsupported(f"operator {native.name} with out=", "of no tensors")
+            self.check_write(native.name, t, layout)
+        given = targets if isinstance(out, (tuple, list)) else targets[0]
+        self.record("call_function", native, args, {**kwargs, "out": given}, name=native.name)
+        for t in targets:
+            self.wrote(t, [t])
+        return out
 
     def same_input(self: Any, native: Any, inputs: list, out: TensorVar) -> TensorVar:
         return out

@@ -514,7 +514,9 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
     for position, depth, new in continuations(code, at, len(frame.stack)):
         kept = depth - new
         nulls = tuple(v is NULL for v in frame.stack[:kept]) + (False,) * new
-        bound = {*frame.locals, *stored_between(code, at, position)}
+        bound = set(frame.locals)
+        if opens_call(instructions(code)[last_of(code, at)]):
+            bound |= stored_between(code, at, position)  # arguments run before the call
         local = tuple(sorted(n for n in alive[position] if n in bound and n not in cells))
         function = resume_function(code, frame.namespace, position, nulls, local)
         stub = Label()
