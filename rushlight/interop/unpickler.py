@@ -25,7 +25,7 @@ class Global:
         self.name, self.value, self.make, self.new = name, value, make, new
 
 
-def refuse(what):
+def reject(what):
     raise UnpicklingError(f"[load] {what}")
 
 
@@ -38,7 +38,7 @@ def name_of(x):
 
 def demand(condition, what):
     if not condition:
-        refuse(f"malformed arguments for {what}")
+        reject(f"malformed arguments for {what}")
 
 
 def make_bytearray(*args):
@@ -97,7 +97,7 @@ def hashable(key):
             return key
         if total > WEIGHT:
             break
-    refuse("a key of tuples nested too deep")
+    reject("a key of tuples nested too deep")
 
 
 FACTORIES = (list, dict, set, int, float, str, tuple, bool)
@@ -140,14 +140,14 @@ class Unpickler:
         try:
             while True:
                 if self.place >= len(data):
-                    refuse("corrupt pickle: it ends without a STOP")
+                    reject("corrupt pickle: it ends without a STOP")
                 code = data[self.place]
                 self.place += 1
                 if code == 0x2E:  # STOP
                     return value(self.stack.pop())
                 action = actions.get(code)
                 if action is None:
-                    refuse(f"opcode {bytes([code])!r} at byte {self.place - 1} is none of data's")
+                    reject(f"opcode {bytes([code])!r} at byte {self.place - 1} is none of data's")
                 action(self)
         except (RecursionError, MemoryError, *BROKEN) as error:
             if self.outside:
@@ -161,7 +161,7 @@ class Unpickler:
     def take(self, count):
         end = self.place + count
         if count < 0 or end > len(self.data):
-            refuse(f"corrupt pickle: truncated at byte {self.place}")
+            reject(f"corrupt pickle: truncated at byte {self.place}")
         out, self.place = self.data[self.place : end], end
         return out
 
@@ -189,7 +189,7 @@ class Unpickler:
 
     def pop_many(self, count):
         if len(self.stack) < count:
-            refuse(f"corrupt pickle: the stack is too short at byte {self.place}")
+            reject(f"corrupt pickle: the stack is too short at byte {self.place}")
         found = [value(x) for x in self.stack[len(self.stack) - count :]]
         del self.stack[len(self.stack) - count :]
         return found
@@ -203,12 +203,12 @@ class Unpickler:
         sized = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
         self.copied += sum(len(a) for a in args if isinstance(a, sized))
         if self.copied > 64 * len(self.data) + (1 << 20):
-            refuse("malicious pickle: the same data copied over and over")
+            reject("malicious pickle: the same data copied over and over")
 
     def reduce(self):
         args, called = self.stack.pop(), self.stack.pop()
         if type(called) is not Global or called.make is None:
-            refuse(f"a call of {name_of(called)}, which may not be called")
+            reject(f"a call of {name_of(called)}, which may not be called")
         demand(type(args) is tuple, called.name)
         self.charge(args)
         self.push(called.make(*args))
@@ -217,7 +217,7 @@ class Unpickler:
         known = self.stack.pop() if named else {}
         args, cls = self.stack.pop(), self.stack.pop()
         if type(cls) is not Global or cls.new is None:
-            refuse(f"an object of {name_of(cls)}, which may not be made")
+            reject(f"an object of {name_of(cls)}, which may not be made")
         demand(type(args) is tuple and type(known) is dict, cls.name)
         self.charge(args)
         self.push(cls.new(*args, **known))
@@ -226,7 +226,7 @@ class Unpickler:
         state, target = self.stack.pop(), self.stack[-1]
         self.charge(state if isinstance(state, tuple) else (state,))
         if type(target) is Global or not self.build_object(target, state):
-            refuse(f"a state for {name_of(target)}, which takes none")
+            reject(f"a state for {name_of(target)}, which takes none")
 
     def load_persistent(self):
         (pid,) = self.pop_many(1)
@@ -251,20 +251,20 @@ class Unpickler:
     def extend(self, items):
         target = self.stack[-1]
         if not isinstance(target, (list, deque)):
-            refuse(f"elements for {name_of(target)}")
+            reject(f"elements for {name_of(target)}")
         target.extend(items)
 
     def set_items(self, items):
         target = self.stack[-1]
         if not isinstance(target, dict) or len(items) % 2:
-            refuse(f"items for {name_of(target)}")
+            reject(f"items for {name_of(target)}")
         for i in range(0, len(items), 2):
             target[hashable(items[i])] = items[i + 1]
 
     def add_items(self, items):
         target = self.stack[-1]
         if type(target) is not set:
-            refuse(f"elements for {name_of(target)}")
+            reject(f"elements for {name_of(target)}")
         target.update(map(hashable, items))
 
     def make_dict(self, items):
@@ -299,7 +299,7 @@ def signed(raw):
 
 def protocol(u):
     if u.number(1) > 5:
-        refuse("a pickle of a protocol beyond 5")
+        reject("a pickle of a protocol beyond 5")
 
 
 ACTIONS = {
