@@ -10,7 +10,7 @@ import warnings
 from rushlight import _core, eager, nn
 from rushlight.eager.storage import UntypedStorage
 
-from .unpickler import PLAIN, Global, demand, refuse
+from .unpickler import PLAIN, Global, demand, reject
 
 DTYPES = {
     "DoubleStorage": "float64",
@@ -134,7 +134,7 @@ def make_numpy_dtype(text, align=False, copy=True):
     demand(isinstance(text, str), "numpy.dtype")
     dtype = numpy.dtype(text)
     if dtype.kind not in "biufcSUmM":
-        refuse(f"a numpy array of {text!r}, which may hold anything; numbers and text are read")
+        reject(f"a numpy array of {text!r}, which may hold anything; numbers and text are read")
     return dtype
 
 
@@ -168,7 +168,7 @@ def build_numpy(target, state):
     if kind.startswith("numpy.dtype"):
         order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
         if order not in ("<", "|", "="):
-            refuse(f"a numpy dtype of byte order {order!r}; only little-endian ones are read")
+            reject(f"a numpy dtype of byte order {order!r}; only little-endian ones are read")
         return True
     if kind != "numpy.ndarray":
         return False
