@@ -64,10 +64,24 @@ _LAZY = {
     "utils": "utils",
     "dynamo": "dynamo",
     "compiler": "compiler",
+    "amp": "amp",
 }
 # Functions that load their room when they are first asked for.
 _LAZY_FUNCTIONS = {
     "explain": "observation",
+    **dict.fromkeys(
+        (
+            "autocast",
+            "clear_autocast_cache",
+            "get_autocast_dtype",
+            "is_autocast_cache_enabled",
+            "is_autocast_enabled",
+            "set_autocast_cache_enabled",
+            "set_autocast_dtype",
+            "set_autocast_enabled",
+        ),
+        "eager.casting",
+    ),
     "save": "interop.checkpoint",
     "load": "interop.checkpoint",
     "compile": "pipeline",

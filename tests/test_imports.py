@@ -39,7 +39,8 @@ ROOMS: dict[str, set[str]] = {
     "decomposition": {"fx", "fake", "ops"},
     "inductor": {"fx", "fake", "loops", "ops", "runtime"},
     "report": set(),
-    "cuda": set(),
+    "amp": {"eager"},
+    "cuda": {"amp", "eager"},
     "utils": {"ops", "eager", BINDINGS},
     "serialization": {"interop"},
     # profiler, export, distributed: a row each before they get code

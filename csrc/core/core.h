@@ -136,7 +136,15 @@ template <class T, int N> class Small {
 // ---- mode word: one a thread, a part of every plan key except for the bits that do not change
 // plans
 
-enum Mode : uint32_t { kGrad = 1, kAutocast = 2, kRecords = 4, kDispatch = 8, kInference = 16 };
+enum Mode : uint32_t {
+  kGrad = 1,
+  kAutocast = 2,
+  kRecords = 4,
+  kDispatch = 8,
+  kInference = 16,
+  kAutocastHalf = 32,  // with kAutocast: to float16, not bfloat16
+};
+constexpr uint32_t kCasting = kAutocast | kAutocastHalf;
 extern __thread uint32_t mode __attribute__((tls_model("initial-exec")));
 inline bool grad_mode() { return (mode & (kGrad | kInference)) == kGrad; }
 

@@ -565,7 +565,8 @@ Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create,
                    : Ref();
   if (capturing && accumulating && PyTuple_GET_SIZE(wanted.py()) == 0)
     raise(PyExc_RuntimeError, "'inputs' argument to backward() cannot be empty.");
-  ModeScope scope(create ? mode | kGrad : mode & ~kGrad);
+  // Without autocast: each step has the dtypes that its forward step had.
+  ModeScope scope((create ? mode | kGrad : mode & ~kGrad) & ~kCasting);
   Run run(keep, capturing);
   for (Py_ssize_t i = 0; i < n; i++) {
     PyObject* o = PyTuple_GET_ITEM(list.py(), i);

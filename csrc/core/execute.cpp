@@ -182,7 +182,8 @@ Ref run_program(Plan* p, Call& call) {
         call.op->text, program->ninputs, n);
   PyObject* inputs[kMaxParams];
   for (int i = 0; i < n; i++) inputs[i] = Py_NewRef(call.values[i]);
-  ModeScope scope(program->transparent ? mode : mode & ~kGrad);
+  uint32_t off = (program->transparent ? 0 : kGrad) | (program->settled ? kCasting : 0);
+  ModeScope scope(mode & ~off);
   return program_value(program, inputs, n);
 }
 

@@ -181,6 +181,8 @@ Ref run(Operator* twin, Call& call, PyObject* out) {
     record.outputs(result.py());
     return result;
   }
+  // What is written has the dtype that it has: no autocast in place and with out=.
+  ModeScope scope(twin != call.op || out ? mode & ~kCasting : mode);
   encode(call, Variant::Plain);
   if (call.foreign || (mode & kDispatch)) return dispatch_value(twin, call.values, out);
   if (!(mode & kRecords)) return perform(twin, call, out, nullptr);

@@ -440,7 +440,7 @@ Backward* plan_backward(Plan* p, Call& call, PyObject* const* outs, int nouts) {
   PyObject* args[4] = {reinterpret_cast<PyObject*>(call.op), values.py(), results.py(), needs.py()};
   Ref made;
   {
-    ModeScope off(mode & ~(kGrad | kRecords));
+    ModeScope off(mode & ~(kGrad | kRecords | kCasting));
     made = checked(PyObject_Vectorcall(hooks.make_backward, args, 4, nullptr));
   }
   if (p->backward_known) return p->backward;

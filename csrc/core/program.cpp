@@ -249,11 +249,11 @@ PyObject* program_vectorcall(
 
 PyObject* program_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {
-      "ninputs", "instructions", "outputs", "transparent", "names", "ranks", nullptr};
-  int ninputs, transparent = 0, ranks = 0;
+      "ninputs", "instructions", "outputs", "transparent", "names", "ranks", "settled", nullptr};
+  int ninputs, transparent = 0, ranks = 0, settled = 0;
   PyObject *instructions, *outputs, *names = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOO|pOp", const_cast<char**>(keywords), &ninputs,
-          &instructions, &outputs, &transparent, &names, &ranks))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOO|pOpp", const_cast<char**>(keywords),
+          &ninputs, &instructions, &outputs, &transparent, &names, &ranks, &settled))
     return nullptr;
   return guarded([&] {
     Own<Program> p(self_of(check(type->tp_alloc(type, 0))));
@@ -261,6 +261,7 @@ PyObject* program_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     p->ninputs = ninputs;
     p->transparent = transparent;
     p->ranks = ranks;
+    p->settled = settled;
     p->names = Py_NewRef(names);
     p->given = check(PyTuple_Pack(2, instructions, outputs));
     p->instructions = new std::vector<Instruction>;

@@ -27,6 +27,7 @@ struct Program {
   int ninputs, nregisters;
   bool single;                                        // one value instead of a tuple
   bool transparent;                                   // parts record themselves on the tape
+  bool settled;                                       // runs without autocast
   bool ranks;  // holds for every layout of the same dtypes and ranks
   std::vector<Instruction>* instructions;
   std::vector<Argument>* outputs;

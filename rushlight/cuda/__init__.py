@@ -16,3 +16,11 @@ def synchronize(device=None):
 
 def manual_seed_all(seed):
     """Seeds every CUDA device: there is none, so nothing happens."""
+
+
+def __getattr__(name):
+    if name == "amp":
+        from importlib import import_module
+
+        return import_module("rushlight.cuda.amp")
+    raise AttributeError(f"module 'rushlight.cuda' has no attribute {name!r}")

@@ -15,12 +15,16 @@ from rushlight.reasons import refuse
 
 from . import program
 
+AUTOCAST = 2  # docs/native.md, mode word
+
 
 def make_plan(operator, values, needs):
     """Called by core. `values`: the bound arguments with real tensors; `needs`: mask of operands
     that require grad.
     """
     op = operator.declaration
+    if op.autocast and _core.mode() & AUTOCAST and (plan := casting_plan(op, values)):
+        return plan
     recorder = Recorder()
     inputs = symbols(recorder, op, values)
     a = Arguments(op, named_dtypes(op, inputs))
@@ -37,6 +41,12 @@ def make_plan(operator, values, needs):
         else:
             out = op.body(*a.values)
     return program.build(recorder, inputs, out, transparent=op.rule is derived)
+
+
+def casting_plan(op, values):
+    from .casting import cast_program
+
+    return cast_program(op, values)
 
 
 def symbols(recorder, op, values):

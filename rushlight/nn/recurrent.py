@@ -10,6 +10,7 @@ made of operators that differentiate themselves.
 """
 
 from rushlight import eager
+from rushlight.eager import casting
 from rushlight.ops import TABLE
 
 Tensor = eager.Tensor
@@ -179,11 +180,23 @@ class Layer(eager.Function):
 
     @classmethod
     def call(cls, walk, *tensors, fast=True):
-        """fast: False where only ``compose`` will do."""
+        """fast: False where only ``compose`` will do. Under autocast a layer is one operator of
+        lower precision; GRU, whose states keep their dtype, is its products.
+        """
+        if casting.enabled():
+            if cls is not GRU:
+                return casting.casts("lower")(cls.call)(walk, *tensors, fast=fast)
+            fast = False
         if not (fast and _fast(*tensors)):
             return cls.compose(walk, *tensors)
         wanted = eager.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
         return cls.apply(walk, *tensors) if wanted else cls.run(walk, tensors, False)[0]
+
+
+def lstm_states(gates, c):
+    """(h, c) after one step. The kernel gives half types' second result in float32."""
+    h, c = _lstm_gates(*_columns(gates, 4), c)
+    return h, c.to(h.dtype)
 
 
 def _gathered(walk, states):
@@ -209,7 +222,7 @@ class LSTM(Layer):
         for k, (start, n) in enumerate(walk.steps):
             h, c = _next_of(walk, k, h, h0), _next_of(walk, k, c, c0)
             gates = addmm(gx[start : start + n], h, wt)
-            h, c = _lstm_gates(*_columns(gates, 4), c)
+            h, c = lstm_states(gates, c)
             h = h if w_hr is None else mm(h, w_hr.t())
             hs.append(h)
             cs.append(c)

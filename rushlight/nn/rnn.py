@@ -9,6 +9,7 @@ import math
 import warnings
 
 from rushlight import eager
+from rushlight.eager import casting
 from rushlight.nn import functional as F
 from rushlight.nn import init, recurrent
 from rushlight.nn.module import Module
@@ -141,7 +142,7 @@ class RNNBase(Module):
 
     def check_input(self, input, batch_sizes):
         own = self._flat_weights[0].dtype
-        if input.dtype != own:
+        if input.dtype != own and not casting.enabled():
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({own}). Convert "
                 f"input: input.to({own}), or convert model: model.to({input.dtype})"
@@ -434,5 +435,5 @@ class LSTMCell(RNNCellBase):
         input, h, batched = self._checked(input, h)
         c = eager.zeros(h.shape, dtype=h.dtype) if c is None else c if batched else c.unsqueeze(0)
         x, y = self._products(input, h)
-        h, c = recurrent._lstm_gates(*recurrent._columns(x + y, 4), c)
+        h, c = recurrent.lstm_states(x + y, c)
         return (h, c) if batched else (h.squeeze(0), c.squeeze(0))

@@ -148,7 +148,7 @@ def prelu_kernel(x, weight):
     return where(gt(x, 0), x, x * weight)
 
 
-@composition("prelu(Tensor self, Tensor weight) -> Tensor", samples=(call(t(2, 3), t(1)), call(t(2, 3, 4), t(3)), call(t(3), t())))
+@composition("prelu(Tensor self, Tensor weight) -> Tensor", autocast="lower", samples=(call(t(2, 3), t(1)), call(t(2, 3, 4), t(3)), call(t(3), t())))
 def prelu(x, weight):
     """A slope below 0 that is a parameter: one for all, or one a channel (dim 1)."""
     n, channels = weight.numel(), x.shape[1] if x.rank > 1 else 1

@@ -7,7 +7,7 @@ from .views import as_strided, diagonal, narrow, permute, product, reshape, sele
 
 
 @assemble("cat(Tensor[] tensors, int dim=0) -> Tensor", layout=concatenated(), method=False,
-          samples=(call([t(2, 3), t(4, 3)], 0), call([t(2, 3), t(2, 1), t(2, 2)], 1), call([t(2, 3), t(2, 3, dtype="float64")], -1)))
+          autocast="promote", samples=(call([t(2, 3), t(4, 3)], 0), call([t(2, 3), t(2, 1), t(2, 2)], 1), call([t(2, 3), t(2, 3, dtype="float64")], -1)))
 def cat(tensors, dim):
     start = 0
     for x in tensors:
@@ -26,7 +26,7 @@ def _(g, tensors, dim):
 
 
 @assemble("stack(Tensor[] tensors, int dim=0) -> Tensor", layout=stacked(), method=False,
-          samples=(call([t(2, 3), t(2, 3)], 0), call([t(3), t(3), t(3)], -1), call([t(2), t(2, dtype="float64")], 1)))
+          autocast="promote", samples=(call([t(2, 3), t(2, 3)], 0), call([t(3), t(3), t(3)], -1), call([t(2), t(2, dtype="float64")], 1)))
 def stack(tensors, dim):
     dim = positive((dim,), tensors[0].rank + 1)[0]
     for i, x in enumerate(tensors):

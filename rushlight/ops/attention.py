@@ -93,7 +93,7 @@ def attended(q, k, v, mask, is_causal, scale, enable_gqa, drop=lambda weights: w
 
 @composition("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0,"
              " bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor", method=False,
-             structural=("dropout_p", "scale"),
+             structural=("dropout_p", "scale"), autocast="lower",
              samples=(call(t(2, 2, 5, 4), t(2, 2, 6, 4), t(2, 2, 6, 3)), call(t(2, 5, 4), t(2, 5, 4), t(2, 5, 4), None, 0.0, True),
                       call(t(2, 5, 4), t(2, 6, 4), t(2, 6, 3), t(5, 6, dtype="bool")),
                       call(t(2, 5, 4), t(2, 6, 4), t(2, 6, 3), None, 0.0, True), call(t(2, 5, 4), t(2, 6, 4), t(2, 6, 3), t(5, 6), scale=0.3),
@@ -108,7 +108,7 @@ def scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale, ena
 
 @composition("attention_with_dropout(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal, float? scale,"
              " bool enable_gqa, float p, SymInt seed, SymInt offset) -> Tensor", method=False, function=False, structural=("scale",),
-             samples=(call(t(2, 5, 4), t(2, 6, 4), t(2, 6, 3), None, False, None, False, 0.5, 7, 100),))
+             autocast="lower", samples=(call(t(2, 5, 4), t(2, 6, 4), t(2, 6, 3), None, False, None, False, 0.5, 7, 100),))
 def attention_with_dropout(q, k, v, mask, is_causal, scale, enable_gqa, p, seed, offset):
     """The same with weights dropped by counter: one a weight, from (seed, offset)."""
     return attended(q, k, v, mask, is_causal, scale, enable_gqa, lambda weights: counted_dropout(weights, p, seed, offset))

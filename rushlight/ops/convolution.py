@@ -288,7 +288,7 @@ def named_padding(op, padding, kernel, stride, dilation):
 
 def declare_convolution(nd, samples):
     @composition(f"conv{nd}d(Tensor input, Tensor weight, Tensor? bias=None, Any stride=1, Any padding=0, Any dilation=1,"
-                 " int groups=1) -> Tensor", name=f"conv{nd}d", method=False, samples=samples)
+                 " int groups=1) -> Tensor", name=f"conv{nd}d", method=False, autocast="lower", samples=samples)
     def conv(x, w, bias, stride, padding, dilation, groups):
         return run(f"conv{nd}d", x, w, bias, stride, padding, dilation, False, 0, groups)
     return conv
@@ -297,7 +297,7 @@ def declare_convolution(nd, samples):
 def declare_transposed(nd, samples):
     @composition(f"conv_transpose{nd}d(Tensor input, Tensor weight, Tensor? bias=None, Any stride=1, Any padding=0,"
                  " Any output_padding=0, int groups=1, Any dilation=1) -> Tensor", name=f"conv_transpose{nd}d", method=False,
-                 samples=samples)
+                 autocast="lower", samples=samples)
     def conv(x, w, bias, stride, padding, output_padding, groups, dilation):
         return run(f"conv_transpose{nd}d", x, w, bias, stride, padding, dilation, True, output_padding, groups)
     return conv

@@ -87,7 +87,8 @@ class Op:
 
     def __init__(self, schema, kind, body, *, name=None, layout=None, promote=None, samples=(), derivative=None,
                  method=True, function=True, domain=FLOATS, patterns=None, variants=({},), others=None, structural=(),
-                 view=None, bottom=False, cost=1, routine=None, writes=None, strided=False, where=None):
+                 view=None, bottom=False, cost=1, routine=None, writes=None, strided=False, where=None,
+                 autocast=None):
         self.schema: Schema = parse(schema) if isinstance(schema, str) else schema
         self.kind, self.body, self.layout, self.promote = kind, body, layout, promote
         self.name = name or body.__name__
@@ -97,6 +98,7 @@ class Op:
         self.position = {p.name: i for i, p in enumerate(self.parameters)}
         self.tensor_slots = tuple(i for i, p in enumerate(self.parameters) if p.is_tensor)
         self.routine, self.writes, self.strided = routine, writes, strided      # of library calls: see `library` below
+        self.autocast = autocast        # to "lower" precision, to "float32", or "promote" to the widest: under autocast
         self.outputs = len(self.schema.returns)
         self.patterns = tuple(patterns or ("T" * len(self.tensor_slots),))
         self.variants, self.others = tuple(variants), dict(others or {})

@@ -199,7 +199,8 @@ def _(g, dim, index, source, alpha):
 
 
 @writes_along("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
-              (call(t(4, 5), 0, t(1, dtype="int64", low=0, high=4), t(1, 5)), call(t(5, 4), 1, t(1, dtype="int64", low=0, high=4), t(5, 1))))
+              (call(t(4, 5), 0, t(1, dtype="int64", low=0, high=4), t(1, 5)), call(t(5, 4), 1, t(1, dtype="int64", low=0, high=4), t(5, 1))),
+              autocast="promote")
 def index_copy(x, dim, index, source):
     """x with source's slices at `index` along `dim`."""
     return (ASSIGN, NO_NEGATIVE, *fits("index_copy", x, dim, index, source))

@@ -146,7 +146,7 @@ def broadcast_shape(shapes, op="broadcast"):
 
 def positive(dims, rank):
     """Sorted non-negative dims; None and () mean all."""
-    if dims is None or dims == ():
+    if dims is None or isinstance(dims, (tuple, list)) and not dims:
         return tuple(range(rank))
     dims = (dims,) if isinstance(dims, int) else dims
     for d in dims:

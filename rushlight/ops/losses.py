@@ -45,7 +45,7 @@ def layer_norm(x, shape, weight, bias, eps):
 
 @composition("cross_entropy_loss(Tensor self, Tensor target, int reduction=1, SymInt ignore_index=-100) -> Tensor",
              name="cross_entropy_loss", method=False, function=False,
-             samples=(call(t(4, 5), t(4, dtype="int64", low=0, high=5)), call(t(4, 5), t(4, dtype="int64", low=0, high=5), 2, 2),
+             autocast="float32", samples=(call(t(4, 5), t(4, dtype="int64", low=0, high=5)), call(t(4, 5), t(4, dtype="int64", low=0, high=5), 2, 2),
                       call(t(2, 5, 3), t(2, 3, dtype="int64", low=0, high=5), 0), call(t(5), t(dtype="int64", low=0, high=5))))
 def cross_entropy_loss(x, target, reduction, ignore_index):
     """Class indices as targets; reduction 0 none, 1 mean over what is not ignored, 2 sum."""
@@ -111,7 +111,7 @@ def binary_values_backward(g, x, target):
 
 
 @composition("mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", method=False, function=False,
-             samples=(call(t(3, 4), t(3, 4)), call(t(3, 4), t(3, 4), 0), call(t(3, 4), t(3, 4), 2)))
+             autocast="float32", samples=(call(t(3, 4), t(3, 4)), call(t(3, 4), t(3, 4), 0), call(t(3, 4), t(3, 4), 2)))
 def mse_loss(x, target, reduction):
     d = x - target
     return d * d if reduction == 0 else sum(d * d) if reduction == 2 else mean(d * d)

@@ -11,7 +11,7 @@ from .views import expand, reshape, slice, transpose, unsqueeze
 
 
 @library("mm(Tensor self, Tensor mat2) -> Tensor", layout=product(),
-         samples=(call(t(2, 3), t(3, 4)), call(t(2, 3), t(3, 4, order=(1, 0))), call(t(0, 3), t(3, 4)), call(t(2, 0), t(0, 4)),
+         autocast="lower", samples=(call(t(2, 3), t(3, 4)), call(t(2, 3), t(3, 4, order=(1, 0))), call(t(0, 3), t(3, 4)), call(t(2, 0), t(0, 4)),
                   call(t(3, 40, dtype="bfloat16"), t(40, 4, dtype="bfloat16")), call(t(2, 3, dtype="int64"), t(3, 4, dtype="int64"))))
 def mm(x, y):
     """x[m, k] @ y[k, n]."""
@@ -22,7 +22,7 @@ def _(g, x, y):
     return mm(g, transpose(y, 0, 1)), mm(transpose(x, 0, 1), g)
 
 
-@library("bmm(Tensor self, Tensor mat2) -> Tensor", layout=product(), samples=(call(t(2, 3, 4), t(2, 4, 5)),))
+@library("bmm(Tensor self, Tensor mat2) -> Tensor", layout=product(), autocast="lower", samples=(call(t(2, 3, 4), t(2, 4, 5)),))
 def bmm(x, y):
     """x[b, m, k] @ y[b, k, n]."""
 
@@ -33,7 +33,7 @@ def _(g, x, y):
 
 
 @library("addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", layout=product(),
-         samples=(call(t(4), t(2, 3), t(3, 4)), call(t(2, 4), t(2, 3), t(3, 4), beta=0.5, alpha=2),
+         autocast="lower", samples=(call(t(4), t(2, 3), t(3, 4)), call(t(2, 4), t(2, 3), t(3, 4), beta=0.5, alpha=2),
                   call(t(2, 1), t(2, 3), t(3, 4))))
 def addmm(bias, x, y, beta, alpha):
     """beta * bias + alpha * (x[m, k] @ y[k, n])."""
@@ -45,7 +45,7 @@ def _(g, x, y, beta, alpha):
 
 
 @composition("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", method=False,
-             samples=(call(t(2, 3), t(4, 3), t(4)), call(t(2, 3), t(4, 3)), call(t(2, 5, 3), t(4, 3), t(4)), call(t(3), t(4, 3), t(4))))
+             autocast="lower", samples=(call(t(2, 3), t(4, 3), t(4)), call(t(2, 3), t(4, 3)), call(t(2, 5, 3), t(4, 3), t(4)), call(t(3), t(4, 3), t(4))))
 def linear(x, weight, bias):
     if not x.shape[-1] == weight.shape[-1]:
         raise ShapeError(f"[linear] mat1 and mat2 shapes cannot be multiplied: input {x.layout} and weight {weight.layout} "
@@ -84,7 +84,7 @@ def _(gs, x, weight, bias):
 
 
 @composition("matmul(Tensor self, Tensor other) -> Tensor",
-             samples=(call(t(2, 3), t(3, 4)), call(t(3), t(3)), call(t(2, 3), t(3)), call(t(3), t(3, 4)),
+             autocast="lower", samples=(call(t(2, 3), t(3, 4)), call(t(3), t(3)), call(t(2, 3), t(3)), call(t(3), t(3, 4)),
                       call(t(2, 4, 3), t(3, 5)), call(t(2, 4, 3), t(2, 3, 5)), call(t(2, 1, 4, 3), t(5, 3, 2))))
 def matmul(x, y):
     if x.rank == 0 or y.rank == 0:

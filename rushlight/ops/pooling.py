@@ -165,7 +165,7 @@ def max_pool(nd, samples):
     def with_indices(x, kernel, stride, padding, dilation, ceil_mode):
         return both(x, kernel, stride, padding, dilation, ceil_mode)
 
-    @composition(f"{name}{schema}Tensor", name=name, method=False, samples=samples)
+    @composition(f"{name}{schema}Tensor", name=name, method=False, samples=samples, autocast="float32" if nd == 3 else None)
     def values(x, kernel, stride, padding, dilation, ceil_mode):
         return both(x, kernel, stride, padding, dilation, ceil_mode)[0]
     return with_indices, values
@@ -205,7 +205,7 @@ def avg_pool2d(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor
 
 @composition("avg_pool3d(Tensor self, int[3] kernel_size, int[3]? stride=None, int[3] padding=0, bool ceil_mode=False,"
              " bool count_include_pad=True, int? divisor_override=None) -> Tensor", method=False, function=False,
-             samples=(call(t(1, 2, 4, 5, 4), (2, 2, 2), (2, 1, 2)),))
+             autocast="float32", samples=(call(t(1, 2, 4, 5, 4), (2, 2, 2), (2, 1, 2)),))
 def avg_pool3d(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor):
     return averaged(3, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
 
@@ -227,7 +227,8 @@ def adapted(op, nd, x, size):
 
 def adaptive_max_pool(nd, samples):
     @composition(f"adaptive_max_pool{nd}d(Tensor self, int[{nd}] output_size) -> (Tensor, Tensor)",
-                 name=f"adaptive_max_pool{nd}d", method=False, function=nd == 1, samples=samples)
+                 name=f"adaptive_max_pool{nd}d", method=False, function=nd == 1, samples=samples,
+                 autocast="float32" if nd == 3 else None)
     def pool(x, size):
         return pool_max(x, adapted(f"adaptive_max_pool{nd}d", nd, x, size), nd, True, ())
     return pool
@@ -241,7 +242,7 @@ adaptive_max_pool3d = adaptive_max_pool(3, (call(t(1, 2, 4, 5, 3), (2, 2, 3)),))
 
 def adaptive_avg_pool(nd, samples):
     @composition(f"adaptive_avg_pool{nd}d(Tensor self, int[{nd}] output_size) -> Tensor", name=f"adaptive_avg_pool{nd}d",
-                 method=False, function=nd == 1, samples=samples)
+                 method=False, function=nd == 1, autocast="float32" if nd == 3 else None, samples=samples)
     def pool(x, size):
         shape = adapted(f"adaptive_avg_pool{nd}d", nd, x, size)
         if all(n == 1 for n in shape[-nd:]):            # folds over 16 lanes: faster, and more exact

@@ -349,3 +349,8 @@ def test_nothing_warns_about_division_by_zero():
     with raises(ZeroDivisionError):
         1 / 0  # noqa: B018
     assert (rl.ones(3) / 0).tolist() == [INF] * 3
+
+
+def test_no_dims_are_all_dims_as_a_list_too():
+    x = rl.ones(3, 4)
+    assert x.amax([]).shape == x.amax(()).shape == x.sum([]).shape == ()

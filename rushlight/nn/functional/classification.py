@@ -5,6 +5,7 @@ against probabilities of the same shape.
 import re
 
 from rushlight import eager
+from rushlight.eager.casting import casts
 from rushlight.nn.functional.activation import logsigmoid
 from rushlight.nn.functional.shared import REDUCTIONS, _reduced, _reduction, kernel
 
@@ -36,6 +37,7 @@ def _check_classes(input, target):
     return dim
 
 
+@casts("float32")
 def nll_loss(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"
 ):
@@ -68,6 +70,7 @@ def _chosen(input, target, dim, weight, ignore_index):
     return -chosen.masked_fill(ignored, 0.0) * weights, weights.sum
 
 
+@casts("float32")
 def cross_entropy(
     input,
     target,
@@ -131,6 +134,7 @@ def multilabel_soft_margin_loss(
     return _reduced(loss, reduction)
 
 
+@casts("float32")
 def multi_margin_loss(
     input,
     target,
@@ -169,6 +173,7 @@ def multi_margin_loss(
     return _reduced(loss if input.dim() > 1 else loss.squeeze(0), reduction)
 
 
+@casts("float32")
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """The sum over labels j and other classes i of max(0, 1 - x[j] + x[i]), over the classes.
 

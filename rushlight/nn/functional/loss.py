@@ -5,6 +5,7 @@
 import math
 
 from rushlight import eager
+from rushlight.eager.casting import casts
 from rushlight.nn.functional.normalization import pairwise_distance
 from rushlight.nn.functional.shared import (
     REDUCTIONS,
@@ -33,6 +34,7 @@ def _weighted(loss, weight, reduction):
     return loss.sum() / weight.sum() if reduction == "mean" else _reduced(loss, reduction)
 
 
+@casts("float32")
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """(input - target)^2."""
     reduction = _reduction(reduction, size_average, reduce)
@@ -42,6 +44,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     return _weighted(_mse(input, target, reduction=0), weight, reduction)
 
 
+@casts("float32")
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """|input - target|."""
     reduction = _reduction(reduction, size_average, reduce)
@@ -49,6 +52,7 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", wei
     return _weighted(eager.abs(input - target), weight, reduction)
 
 
+@casts("float32")
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """d^2 / 2 where |d| < delta, else delta (|d| - delta / 2)."""
     if delta <= 0:
@@ -63,6 +67,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     return _reduced(loss, reduction)
 
 
+@casts("float32")
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
     """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2."""
     if beta < 0:
@@ -74,6 +79,7 @@ def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mea
     return _reduced(_smooth_l1(input, target, beta), reduction)
 
 
+@casts("float32")
 def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
 ):
@@ -90,6 +96,7 @@ def binary_cross_entropy_with_logits(
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 
+@casts("float32")
 def binary_cross_entropy(
     input, target, weight=None, size_average=None, reduce=None, reduction="mean"
 ):
@@ -112,6 +119,7 @@ def binary_cross_entropy(
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 
+@casts("float32")
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     """target (log target - input); input holds logarithms, with log_target target too. 'batchmean'
     divides the sum by input's first size.
@@ -126,6 +134,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     return loss / input.shape[0] if batchmean and input.dim() else loss
 
 
+@casts("float32")
 def poisson_nll_loss(
     input,
     target,
@@ -177,12 +186,14 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
     return _reduced(loss, reduction)
 
 
+@casts("float32")
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """log(1 + exp(-t x)) for targets of 1 and -1."""
     reduction = _reduction(reduction, size_average, reduce)
     return _reduced(_softplus(-target * input), reduction)
 
 
+@casts("float32")
 def hinge_embedding_loss(
     input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"
 ):
@@ -193,6 +204,7 @@ def hinge_embedding_loss(
     return _reduced(far + near, reduction)
 
 
+@casts("float32")
 def margin_ranking_loss(
     input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"
 ):
@@ -206,6 +218,7 @@ def margin_ranking_loss(
     return _reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
 
 
+@casts("float32")
 def cosine_embedding_loss(
     input1, input2, target, margin=0.0, size_average=None, reduce=None, reduction="mean"
 ):
@@ -226,6 +239,7 @@ def cosine_embedding_loss(
     return _reduced(near + far, reduction)
 
 
+@casts("float32")
 def triplet_margin_loss(
     anchor,
     positive,
