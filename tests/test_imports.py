@@ -40,7 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "inductor": {"fx", "fake", "loops", "ops", "runtime"},
     "report": set(),
     "amp": {"eager"},
-    "cuda": {"amp", "eager"},
+    "cuda": {"amp", "eager", BINDINGS},
     "utils": {"ops", "eager", BINDINGS},
     "serialization": {"interop"},
     # profiler, export, distributed: a row each before they get code

@@ -3,7 +3,7 @@ aside with a warning.
 """
 
 from rushlight import amp
-from rushlight.eager import float16
+from rushlight._core import float16
 from rushlight.eager.casting import custom_bwd as _custom_bwd
 from rushlight.eager.casting import custom_fwd as _custom_fwd
 
