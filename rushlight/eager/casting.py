@@ -1,9 +1,10 @@
 """Autocast: inside the region operators get their operands in the precision that suits them.
 
 Which precision suits an operator stands in its declaration (`autocast="lower"`: products, in
-bfloat16 or float16; `"float32"`: losses; `"promote"`: the widest of its operands). The mode word
-says whether autocast is on; it is part of every plan key, so a call's casts are decided once, when
-its plan is made (`cast_program`), and recorded on the tape like any other operator.
+bfloat16 or float16; `"float32"`: losses; `"promote"`: the widest of its operands; `"off"`: as they
+are, inside too). The mode word says whether autocast is on; it is part of every plan key, so a
+call's casts are decided once, when its plan is made (`cast_program`), and recorded on the tape like
+any other operator.
 
 Invariant: an operator with a policy runs its inside without autocast; writes in place and `out=`
 are not cast, nor is anything in a backward pass.
@@ -56,7 +57,7 @@ def cast_program(op, values):
 
     def placed(x, entry):
         nonlocal count
-        if not is_narrow(x) or x.dtype is target:
+        if not is_narrow(x) or x.dtype is target or op.autocast == "off":
             return entry
         if target is _core.float32:
             instructions.append((TABLE["to"].native, (entry, ("c", target)), (count,)))

@@ -21,7 +21,7 @@ def same_dtypes(op, *values):
         raise RuntimeError(f"[{op}] expected all operands to have the same dtype, but got: {', '.join(v.dtype for v in values)}")
 
 
-@composition("mv(Tensor self, Tensor vec) -> Tensor", samples=(call(t(2, 3), t(3)), call(t(3, 2, order=(1, 0)), t(2))))
+@composition("mv(Tensor self, Tensor vec) -> Tensor", autocast="off", samples=(call(t(2, 3), t(3)), call(t(3, 2, order=(1, 0)), t(2))))
 def mv(x, v):
     """x[m, k] @ v[k]."""
     of_rank("mv", ("self", x, 2), ("vec", v, 1))
@@ -49,6 +49,8 @@ def inner(x, y):
     """Sums of products over the last dims; a tensor without dims multiplies."""
     if x.rank == 0 or y.rank == 0:
         return mul(x, y)
+    if x.rank == y.rank == 1:
+        return dot(x, y)
     if not x.shape[-1] == y.shape[-1]:
         raise RuntimeError(f"[inner] the last dimension must match on both input tensors but got shapes {list(x.shape)} and {list(y.shape)}")
     flat = lambda v: reshape(v, (product(v.shape[:-1]), v.shape[-1]))
@@ -82,7 +84,7 @@ def added(self, beta, out, alpha):
 SCALED = dict(structural=("beta", "alpha"))
 
 
-@composition("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **SCALED,
+@composition("addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **SCALED, autocast="off",
              samples=(call(t(2), t(2, 3), t(3)), call(t(2), t(2, 3), t(3), beta=0.5, alpha=2), call(t(1), t(2, 3), t(3), beta=0)))
 def addmv(x, mat, vec, beta, alpha):
     """beta * x + alpha * (mat @ vec)."""
@@ -98,7 +100,7 @@ def addr(x, u, v, beta, alpha):
     return added(x, beta, outer(u, v), alpha)
 
 
-@composition("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **SCALED,
+@composition("baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **SCALED, autocast="lower",
              samples=(call(t(2, 3, 5), t(2, 3, 4), t(2, 4, 5)), call(t(3, 1), t(2, 3, 4), t(2, 4, 5), beta=0.5, alpha=2),
                       call(t(5), t(2, 3, 4), t(2, 4, 5), beta=0)))
 def baddbmm(x, a, b, beta, alpha):
@@ -108,7 +110,7 @@ def baddbmm(x, a, b, beta, alpha):
     return added(x, beta, bmm(a, b), alpha)
 
 
-@composition("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **SCALED,
+@composition("addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **SCALED, autocast="lower",
              samples=(call(t(3, 5), t(2, 3, 4), t(2, 4, 5)), call(t(5), t(2, 3, 4), t(2, 4, 5), beta=0.5, alpha=2)))
 def addbmm(x, a, b, beta, alpha):
     """beta * x + alpha * the sum over the batch of a[b, m, k] @ b[b, k, n]: one product, batch and k side by side."""
