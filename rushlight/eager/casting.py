@@ -51,13 +51,16 @@ def cast_program(op, values):
     """The plan of a call of an operator with a policy, under autocast: casts, then the operator
     itself without autocast. None where nothing is to be cast and nothing inside could be.
     """
+    policy = op.autocast(*values) if callable(op.autocast) else op.autocast
+    if policy is None:
+        return None
     instructions, count = [], len(values)
     tensors = [x for v in values for x in (v if isinstance(v, (list, tuple)) else (v,))]
-    target = wanted(op.autocast, [x for x in tensors if is_narrow(x)])
+    target = wanted(policy, [x for x in tensors if is_narrow(x)])
 
     def placed(x, entry):
         nonlocal count
-        if not is_narrow(x) or x.dtype is target or op.autocast == "off":
+        if not is_narrow(x) or x.dtype is target or policy == "off":
             return entry
         if target is _core.float32:
             instructions.append((TABLE["to"].native, (entry, ("c", target)), (count,)))

@@ -98,7 +98,7 @@ class Op:
         self.position = {p.name: i for i, p in enumerate(self.parameters)}
         self.tensor_slots = tuple(i for i, p in enumerate(self.parameters) if p.is_tensor)
         self.routine, self.writes, self.strided = routine, writes, strided      # of library calls: see `library` below
-        self.autocast = autocast        # under autocast: "lower" precision, "float32", "promote" (the widest), "off" inside too
+        self.autocast = autocast        # under autocast: "lower" precision, "float32", "promote" (the widest), "off" inside too; or a function of the arguments
         self.outputs = len(self.schema.returns)
         self.patterns = tuple(patterns or ("T" * len(self.tensor_slots),))
         self.variants, self.others = tuple(variants), dict(others or {})

@@ -70,7 +70,7 @@ def cosine_similarity(x1, x2, dim, eps):
                unit(x2.viewed((1,) * (both.rank - x2.rank) + tuple(x2.shape))), dim, False)
 
 
-@composition("cdist(Tensor x1, Tensor x2, float p=2.0, int? compute_mode=None) -> Tensor", method=False, structural=("p",),
+@composition("cdist(Tensor x1, Tensor x2, float p=2.0, int? compute_mode=None) -> Tensor", method=False, structural=("p",), autocast="float32",
              samples=(call(t(3, 4), t(2, 4)), call(t(2, 3, 4), t(2, 5, 4)), call(t(3, 4), t(2, 4), 1.0), call(t(3, 4), t(2, 4), INF)))
 def cdist(x1, x2, p, compute_mode):
     """The p-norm of every difference between a row of x1 and a row of x2."""

@@ -119,7 +119,7 @@ def repeat_each(x, repeats, dim):
 
 
 @composition("pad(Tensor self, SymInt[] pad, str mode='constant', float? value=None) -> Tensor", method=False, function=False,
-             structural=("pad", "value"), samples=(
+             structural=("pad", "value"), autocast=lambda x, pad, mode, value: "float32" if mode in ("reflect", "replicate") else None, samples=(
                  call(t(2, 3), (1, 2)), call(t(2, 3), (1, 2, 0, 1), "constant", 1.5), call(t(2, 3, 5), (2, 1), "reflect"),
                  call(t(2, 3, 5), (2, 1), "replicate"), call(t(2, 3, 5), (2, 1), "circular"),
                  call(t(1, 2, 4, 5), (1, 2, 3, 1), "reflect"), call(t(1, 2, 4, 5), (1, 2, 0, 1), "replicate"),
@@ -202,7 +202,7 @@ def diagflat(x, offset):
     return diag_embed(reshape(x, (x.numel(),)), offset, 0, 1)
 
 
-@composition("trace(Tensor self) -> Tensor", function=False, samples=(call(t(3, 3)), call(t(2, 4)), call(t(3, 3, dtype="int32"))))
+@composition("trace(Tensor self) -> Tensor", function=False, autocast="float32", samples=(call(t(3, 3)), call(t(2, 4)), call(t(3, 3, dtype="int32"))))
 def trace(x):
     if x.rank != 2:
         raise RuntimeError(f"[trace] expected a matrix, but got tensor with dim {x.rank}")

@@ -17,7 +17,7 @@ MEANS = AXES + EVERYTHING[:1] + (call(t(3, 70, dtype="bfloat16"), 1),)
 
 
 @rows("prod.dim_int(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", layout=per_row(),
-      promote=promotion.accumulating, domain=("int64", *WIDE),
+      promote=promotion.accumulating, domain=("int64", *WIDE), autocast="float32",
       samples=tuple(s for s in AXES if not isinstance(s.args[1], tuple)) + EVERYTHING +
       (call(t(3, 4, dtype="bool"), 1), call(t(3, 0), 1), call(t(3, 4), 1, dtype="float64"), call(t(5, dtype="int32")), call(t(3, 20, dtype="float16"), 1)))
 def prod(x, dim, keepdim, dtype):
