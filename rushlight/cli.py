@@ -1,4 +1,4 @@
-"""The command line: `rushlight explain`, `rushlight info`, `rushlight ops`.
+"""The command line: `rushlight explain`, `rushlight info`, `rushlight ops`, `rushlight cache`.
 
 Takes arguments; returns the exit code: that of the script for `explain`, 2 for a wrong argument.
 Invariant: nothing is imported for a command that it does not need.
@@ -60,6 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("-q", "--quiet", action="store_true", help="no report")
     info = commands.add_parser("info", help="versions, kernels, libraries, cache, settings")
     info.set_defaults(run=_info)
+    cache = commands.add_parser("cache", help="compiled artifacts on disk: info, or clear")
+    cache.add_argument("what", choices=("info", "clear"))
+    cache.set_defaults(run=_cache)
     ops = commands.add_parser("ops", help="list the operators: kind, derivative, place, schema")
     ops.add_argument("pattern", nargs="?", default="", help="only names that contain this")
     ops.set_defaults(run=_ops)
@@ -185,6 +188,26 @@ def _info(options: argparse.Namespace) -> int:
     print("\nsettings")
     for line in config.describe().splitlines():
         print(f"  {line}")
+    return 0
+
+
+def _cache(options: argparse.Namespace) -> int:
+    """What lies in the artifact cache, newest first; or nothing any more."""
+    import time
+
+    from rushlight.runtime import cache
+
+    if options.what == "clear":
+        count, total = cache.clear()
+        print(f"removed {count} files, {total:,} bytes, from {cache.place()}")
+        return 0
+    found = list(cache.entries())
+    total = sum(e.bytes for e in found)
+    print(f"{cache.place()}: {len(found)} artifacts, {total:,} bytes")
+    for e in found:
+        age = time.strftime("%Y-%m-%d %H:%M", time.localtime(e.used))
+        name = os.path.basename(e.path)[:12]
+        print(f"{name}  {age}  {e.bytes:>9,}  {e.parts.get('graph', '')}")
     return 0
 
 

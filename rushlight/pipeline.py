@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +33,7 @@ from rushlight.ops.layouts import Layout
 from rushlight.ops.values import Value
 from rushlight.reasons import refuse
 from rushlight.runtime.autograd import Recorded, Roles
+from rushlight.runtime.toolchain import NoCompiler
 
 FORMS = 16  # of one graph: for sets of inputs that require a gradient, and for constants
 DISPATCH = 1 << 3  # of the mode word: every call of an operator goes to the recorder
@@ -132,6 +134,8 @@ class Compiled:
             form = self.form(mask, inputs)
         except Unsupported as error:
             refuse("fallback.graph", self.name, str(error), "The graph runs in eager mode.")
+            if isinstance(error, NoCompiler):
+                warn_once(str(error))
             return self.gm
         finally:
             if collecting:
@@ -164,6 +168,16 @@ class Compiled:
         if not wanted:
             return Inference(self, made)
         return Training(self, made, tuple(wanted), active)
+
+
+def warn_once(text: str) -> None:
+    """For what makes all compiling impossible on this machine."""
+    if text not in WARNED:
+        WARNED.add(text)
+        warnings.warn(f"{text} Graphs run in eager mode.", RuntimeWarning, stacklevel=2)
+
+
+WARNED: set[str] = set()
 
 
 def made_anew(tracer: Any, data: Any, dtype: Any = None) -> Any:

@@ -7,12 +7,13 @@ time for small kernels.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
 
 from rushlight.loops import cpp
-from rushlight.loops.expr import Kernel
+from rushlight.loops.expr import Kernel, show
 
 ENTRY = (
     'extern "C" __attribute__((visibility("default"))) rl_i64 {symbol}(void* const* p, '
@@ -28,6 +29,24 @@ def generate(kernels: list[tuple[str, Kernel, tuple | None]]) -> str:
         bodies.append(ENTRY.format(symbol=symbol))
     code = "\n".join([cpp.HELPERS, *bodies])
     return "\n".join([needed_math(code), code])
+
+
+def described(function: tuple[str, Kernel, tuple | None]) -> str:
+    """What of a function decides its code, as text."""
+    symbol, kernel, known = function
+    facts = (symbol, known, kernel.buffers, kernel.outer, kernel.inner, kernel.numbers)
+    return f"{facts!r} {kernel.locals!r}\n{show(kernel)}"
+
+
+@cache
+def emitter() -> str:
+    """The digest of what turns loops into C++: the emitter's own files and the scalar math."""
+    here, loops = Path(__file__), Path(cpp.__file__).parent
+    files = [here, *(loops / name for name in EMITTER)]
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
+
+
+EMITTER = ("cpp.py", "expr.py", "nest.py", "prelude.h", "prelude_f64.h")
 
 
 def needed_math(code: str) -> str:

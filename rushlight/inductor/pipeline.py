@@ -4,7 +4,7 @@
     lower_groups       definitions called with loop values                           loop IR
     place_results      which results are written into memory that is there           memory plan
     plan_memory        which results share a block
-    generate_code      every kernel of the graph in one C++ file                     C++
+    name_kernels       equal kernels share one function of the graph's C++ file      C++
     build_code         compiler, or the artifact cache                               shared object
     write_wrapper      kernels, library calls and views in order                     native program
 
@@ -38,7 +38,7 @@ class Compilation:
         self.lowered: dict[int, Lowered] = {}  # by index of the group
         self.targets: dict[Var, Var] = {}
         self.memory: memory_plan.MemoryPlan
-        self.source = ""
+        self.written: list[tuple] = []  # (symbol, kernel, known strides) of each function
         self.symbols: dict[int, str] = {}  # the exported function of each
         self.kernels: dict[int, tuple[Lowered, Any]] = {}
         self.program: Any = None
@@ -110,7 +110,7 @@ def plan_memory(c: Compilation) -> None:
     )
 
 
-def generate_code(c: Compilation) -> None:
+def name_kernels(c: Compilation) -> None:
     """Kernels that differ in nothing but their names share their code."""
     if not c.lowered:
         return
@@ -126,13 +126,20 @@ def generate_code(c: Compilation) -> None:
                 symbol = f"kernel_{len(written)}"
                 texts[same] = written.setdefault((loops, known), (symbol, low.kernel, known))
             c.symbols[step.index] = texts[same][0]
-    c.source = codegen.generate(list(written.values()))
+    c.written = list(written.values())
 
 
 def build_code(c: Compilation) -> None:
+    """Source is written where no artifact has the kernels' loops, the emitter and the math."""
     if not c.lowered:
         return
-    library = cache.load(c.source, native.isa())
+    library = cache.load(
+        lambda: codegen.generate(c.written),
+        native.isa(),
+        graph=c.graph.name,
+        kernels=cache.digest("\n".join(map(codegen.described, c.written))),
+        emitter=codegen.emitter(),
+    )
     for i, low in c.lowered.items():
         k = low.kernel
         made = native.kernel(
@@ -163,7 +170,7 @@ PASSES = (
     lower_groups,
     place_results,
     plan_memory,
-    generate_code,
+    name_kernels,
     build_code,
     write_wrapper,
 )
@@ -193,7 +200,8 @@ class CompiledGraph:
     `source` the C++."""
 
     def __init__(self, c: Compilation) -> None:
-        self.graph, self.program, self.text, self.source = c.graph, c.program, c.text, c.source
+        self.graph, self.program, self.text = c.graph, c.program, c.text
+        self.written = c.written
         self.kernels = tuple(low.kernel for low, _ in c.kernels.values())
         self.steps, self.reasons, self.memory = c.plan.steps, tuple(c.plan.reasons), c.memory
         self.milliseconds = c.milliseconds
@@ -201,6 +209,11 @@ class CompiledGraph:
         self.guards = [
             (text, compile(text, "<guard>", "eval"), answer) for text, answer in c.graph.env.guards
         ]
+
+    @property
+    def source(self) -> str:
+        """The C++ of all kernels, as it is given to the compiler on a cache miss."""
+        return codegen.generate(self.written) if self.written else ""
 
     def __call__(self, *tensors: Any) -> Any:
         self.check(tensors)

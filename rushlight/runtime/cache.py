@@ -1,10 +1,14 @@
-"""The artifact cache: generated source and toolchain -> a loaded shared object; built at most
-once on this machine.
+"""The artifact cache: what decides a graph's code -> a loaded shared object; built at most once on
+this machine.
 
-An artifact's name is the hash of everything that decides its code. The folder is ours (0700),
-files in it are regular and ours, not writable by others, and carry a digest of their content;
-what fails a check is refused with a reason and built anew. The file is checked on the descriptor
-that is then loaded, so that nobody can change it in between.
+An artifact's name is the hash of its key's parts: format, compiler, flags, instruction set,
+settings, and what the caller says (kernels, math, emitter). Source is generated on a miss only. The
+folder is ours (0700), files in it are regular and ours, not writable by others, and end with
+the key's parts and a digest of everything before; what fails a check is refused with a reason and
+built anew. The file is checked on the descriptor that is then loaded, so that nobody can change it
+in between.
+
+    file = shared object | parts as JSON | its length, 8 bytes | SHA-256 of all that, 32 bytes
 """
 
 from __future__ import annotations
@@ -12,10 +16,13 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import itertools
+import json
 import os
 import stat
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from rushlight import config, trace
 from rushlight.reasons import refuse
@@ -23,40 +30,77 @@ from rushlight.reasons import refuse
 from . import toolchain
 from .toolchain import Toolchain
 
-FORMAT = "1"  # of the cache: goes up where its files change meaning
+FORMAT = "2"  # of the cache: goes up where its files change meaning
+COMPARED = 200  # entries that a miss is compared with, at most
 
 
-def load(source: str, isa: str) -> ctypes.CDLL:
-    """The shared object of a source, from the folder or newly built."""
+class Entry(NamedTuple):
+    path: str
+    bytes: int
+    used: float  # seconds since the epoch
+    parts: dict[str, str]
+
+
+def load(source: str | Callable[[], str], isa: str, **parts: str) -> ctypes.CDLL:
+    """The shared object of a source, from the folder or newly built. `parts` decide the source
+    where it is a function; a text decides itself."""
     tools = toolchain.find(isa)
-    key = hashlib.sha256(
-        "\0".join([FORMAT, tools.key, str(config.code_key()), source]).encode()
-    ).hexdigest()[:40]
+    if isinstance(source, str):
+        parts["source"] = digest(source)
+    key = {
+        "format": FORMAT,
+        "compiler": tools.identity,
+        "flags": " ".join(tools.flags),
+        "settings": str(config.code_key()),
+        **parts,
+    }
+    decisive = {p: v for p, v in key.items() if p != "graph"}  # equal code under two names is one
+    name = digest(json.dumps(decisive, sort_keys=True))[:40]
+    make = (lambda: source) if isinstance(source, str) else source
     folder = trusted_folder()
-    if folder is None:
-        with tempfile.TemporaryDirectory(prefix="rushlight-") as place:
-            return build_into(place, key, source, tools)
-    path = os.path.join(folder, key + ".so")
-    found = open_checked(path)
-    if found is not None:
-        trace.emit("artifact_cache", key, found=True, path=path)
-        return found
-    refuse("cache.miss", key, f"{path} is not there")
-    return build_into(folder, key, source, tools)
+    if folder is not None:
+        path = os.path.join(folder, name + ".so")
+        found = open_checked(path)
+        if found is not None:
+            trace.emit("artifact_cache", name, found=True, path=path)
+            return found
+        refuse("cache.miss", name, miss(folder, key) if trace.listeners else f"{path} is not there")
+        text = make()
+        try:
+            return build_into(folder, name, text, tools, key)
+        except OSError as error:
+            refuse(
+                "cache.unwritable",
+                folder,
+                str(error),
+                "The code is built in a temporary folder. Free some space, or set "
+                "RUSHLIGHT_CACHE_DIR.",
+            )
+    with tempfile.TemporaryDirectory(prefix="rushlight-") as place:
+        return build_into(place, name, make(), tools, key)
 
 
-def build_into(folder: str, key: str, source: str, tools: Toolchain) -> ctypes.CDLL:
-    """Builds under a name of its own and renames, so that others see all of the file or nothing."""
-    path = os.path.join(folder, key + ".so")
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def build_into(
+    folder: str, name: str, source: str, tools: Toolchain, key: dict[str, str]
+) -> ctypes.CDLL:
+    """Builds under a name of its own and renames, so that others see all of the file or nothing.
+    Raises OSError where the folder takes no file."""
+    path = os.path.join(folder, name + ".so")
     start = time.perf_counter()
-    handle, fresh = tempfile.mkstemp(suffix=".so", dir=folder)
+    handle, fresh = tempfile.mkstemp(suffix=".part", dir=folder)
     os.close(handle)
     try:
         toolchain.build(tools, source, fresh)
         with open(fresh, "rb") as file:
             content = file.read()
+        told = json.dumps(key, sort_keys=True).encode()
+        end = told + len(told).to_bytes(8, "little")
         with open(fresh, "ab") as file:
-            file.write(hashlib.sha256(content).digest())
+            file.write(end + hashlib.sha256(content + end).digest())
         os.chmod(fresh, 0o600)
         os.replace(fresh, path)
     finally:
@@ -64,17 +108,94 @@ def build_into(folder: str, key: str, source: str, tools: Toolchain) -> ctypes.C
             os.unlink(fresh)
     trace.emit(
         "cpp_openmp",
-        key,
+        name,
         source,
         kind="cpp",
         ms=round(1e3 * (time.perf_counter() - start), 1),
         path=path,
-        compiler=tools.version,
+        compiler=tools.version if trace.listeners else "",
     )
     found = open_checked(path)
     if found is None:
         raise OSError(f"[cache] {path} was changed right after it was built")
     return found
+
+
+# ---- what is there, and what differs
+
+
+def entries(folder: str | None = None) -> Iterator[Entry]:
+    """Every artifact of the folder whose end can be read, newest first."""
+    folder = folder or place()
+    try:
+        names = [n for n in os.listdir(folder) if n.endswith(".so")]
+    except OSError:
+        return
+    paths = [os.path.join(folder, n) for n in names]
+    for path in sorted(paths, key=modified, reverse=True):
+        parts = parts_of(path)
+        if parts is not None:
+            yield Entry(path, os.path.getsize(path), modified(path), parts)
+
+
+def modified(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def parts_of(path: str) -> dict[str, str] | None:
+    """The key's parts as the file ends with them; None where it does not."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 40))
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length < min(size - 40, 1 << 20):
+                return None
+            file.seek(size - 40 - length)
+            parts = json.loads(file.read(length))
+    except (OSError, ValueError):
+        return None
+    return parts if isinstance(parts, dict) else None
+
+
+def miss(folder: str, key: dict[str, str]) -> str:
+    """Why nothing was found: which parts of the key the nearest entry has otherwise."""
+    nearest: tuple[int, list[str], dict[str, Any]] | None = None
+    for entry in itertools.islice(entries(folder), COMPARED):
+        other = entry.parts
+        names = [p for p in {**key, **other} if key.get(p) != other.get(p) and p != "graph"]
+        if names and (nearest is None or len(names) < nearest[0]):
+            nearest = (len(names), names, other)
+    if nearest is None:
+        return f"{folder} has no artifact to compare with"
+    _, names, other = nearest
+    told = "; ".join(f"{p} {short(key.get(p))}, there {short(other.get(p))}" for p in names)
+    return f"the nearest artifact ({other.get('graph', 'unnamed')}) differs in {told}"
+
+
+def short(value: str | None) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 60 else text[:24] + "..." + text[-24:]
+
+
+def clear() -> tuple[int, int]:
+    """Removes every artifact, and what interrupted builds left. (files, bytes) removed."""
+    folder, count, total = place(), 0, 0
+    if trusted_folder() is None:
+        return 0, 0
+    for name in os.listdir(folder):
+        if name.endswith((".so", ".part")):
+            path = os.path.join(folder, name)
+            total += os.lstat(path).st_size
+            os.unlink(path)
+            count += 1
+    return count, total
+
+
+# ---- trust
 
 
 def open_checked(path: str) -> ctypes.CDLL | None:
@@ -89,10 +210,13 @@ def open_checked(path: str) -> ctypes.CDLL | None:
     try:
         about = os.fstat(handle)
         why = distrust(about) or corrupt(handle)
-        if why:
-            refuse("cache.refused", path, why, "It is built anew.")
-            return None
-        return ctypes.CDLL(spelled(handle))
+        if not why:
+            try:
+                return ctypes.CDLL(spelled(handle))
+            except OSError as error:  # made for another machine, or by another build of the linker
+                why = f"it cannot be loaded: {error}"
+        refuse("cache.refused", path, why, "It is built anew.")
+        return None
     finally:
         os.close(handle)
 
@@ -123,10 +247,14 @@ def corrupt(handle: int) -> str:
     return "" if held else "its content does not match its digest"
 
 
+def place() -> str:
+    return config.flags.cache_dir or os.path.expanduser("~/.cache/rushlight")
+
+
 def trusted_folder() -> str | None:
     """The cache's folder, made where it is missing; None, with a reason, where it cannot be
     trusted or written."""
-    folder = config.flags.cache_dir or os.path.expanduser("~/.cache/rushlight")
+    folder = place()
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         about = os.lstat(folder)
@@ -145,9 +273,6 @@ def trusted_folder() -> str | None:
             "it is not a folder of yours that only you can write to",
             "Remove it, or set RUSHLIGHT_CACHE_DIR.",
         )
-        return None
-    if not os.access(folder, os.W_OK):
-        refuse("cache.unwritable", folder, "it cannot be written to", "Set RUSHLIGHT_CACHE_DIR.")
         return None
     return folder
 

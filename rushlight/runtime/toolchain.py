@@ -41,15 +41,29 @@ COMPILERS = ("g++", "c++", "clang++")
 HINT = "Install g++ or clang++, or set CXX; eager mode needs no compiler."
 
 
+class NoCompiler(Unsupported):
+    """No C++ compiler works on this machine: nothing can be compiled.
+
+    Fails:  CXX=/bin/false python model.py
+    Mend:   install g++ or clang++, or set CXX. Eager mode needs no compiler.
+    """
+
+
 class Toolchain(NamedTuple):
     path: str
-    version: str  # first line of --version
+    identity: str  # of the compiler's file: path, size and time, which cost no process to ask
     flags: tuple[str, ...]
 
     @property
-    def key(self) -> str:
-        """What of the toolchain decides the code it makes."""
-        return "\n".join([self.version, *self.flags])
+    def version(self) -> str:
+        """The first line of --version."""
+        return version(self.path)
+
+
+@cache
+def version(path: str) -> str:
+    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return (told.stdout.splitlines() or [path])[0]
 
 
 @cache
@@ -64,21 +78,31 @@ def find(isa: str) -> Toolchain:
             f"none of {', '.join(filter(None, names))} is on the PATH",
             HINT,
         )
-        raise Unsupported("compile", "no C++ compiler was found", HINT)
-    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    return Toolchain(path, (told.stdout.splitlines() or [path])[0], (*FLAGS, *FLAGS_OF_ISA[isa]))
+        raise NoCompiler("compile", "no C++ compiler was found", HINT)
+    real = os.path.realpath(path)
+    about = os.stat(real)
+    identity = f"{real} {about.st_size} {about.st_mtime_ns}"
+    return Toolchain(path, identity, (*FLAGS, *FLAGS_OF_ISA[isa]))
 
 
 def build(tools: Toolchain, source: str, target: str) -> None:
     """Compiles the source to a shared object at `target`. Raises CompilerBug that quotes the
     compiler's first error."""
     command = [tools.path, *tools.flags, "-", "-o", target]
-    done = subprocess.run(
-        command, input=source, capture_output=True, text=True, check=False, close_fds=False
-    )
-    if done.returncode:
-        first = next((row for row in done.stderr.splitlines() if "error" in row), done.stderr[:200])
-        refuse("toolchain.failed", " ".join(command), first)
+    try:
+        done = subprocess.run(
+            command, input=source, capture_output=True, text=True, check=False, close_fds=False
+        )
+    except OSError as error:
+        refuse("toolchain.failed", tools.path, str(error), HINT)
+        raise NoCompiler("compile", f"{tools.path} does not run: {error}", HINT) from None
+    if done.returncode or not os.path.getsize(target):
+        errors = done.stderr.splitlines()
+        first = next((row for row in errors if "error" in row), done.stderr[:200].strip())
+        refuse("toolchain.failed", " ".join(command), first or f"exit code {done.returncode}")
+        if not first.startswith("<stdin>"):  # not about the source: no space, no linker, killed
+            what = first or f"it made nothing and left {done.returncode}"
+            raise NoCompiler("compile", f"{tools.path} failed: {what}", HINT)
         raise CompilerBug(
             "codegen", f"the C++ compiler refused generated code: {first}", quoted(source, first)
         )

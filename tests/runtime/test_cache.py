@@ -1,11 +1,15 @@
 """Building, loading, trusting: the artifact cache and the toolchain."""
 
 import ctypes
+import hashlib
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
+import rushlight as rl
 from rushlight import config
 from rushlight.errors import CompilerBug, Unsupported
 from rushlight.runtime import cache, native, toolchain
@@ -116,3 +120,121 @@ def test_pointers(folder):
     with pytest.raises(AttributeError):
         cache.pointer(library, "question")
     assert os.path.exists("/proc/self/fd")
+
+
+# ---- misses, failures, other processes
+
+
+def text_of(records, name):
+    return next(r.text for r in records if r.name == name)
+
+
+def test_a_miss_names_the_part_of_the_key_that_differs(folder):
+    source = SOURCE.format(3)
+    with collect() as records:
+        cache.load(lambda: source, native.isa(), kernels="a", emitter="e", graph="model")
+    assert "no artifact to compare with" in text_of(records, "cache.miss")
+    with collect() as records:
+        cache.load(lambda: source, native.isa(), kernels="b", emitter="e", graph="model")
+    assert "(model) differs in kernels b, there a" in text_of(records, "cache.miss")
+    with config.changed(isa="v2"), collect() as records:
+        cache.load(lambda: source, "v2", kernels="a", emitter="e", graph="model")
+    text = text_of(records, "cache.miss")
+    assert "flags" in text and "settings" in text and "kernels" not in text
+    with collect() as records:  # a graph's name alone makes no other code
+        cache.load(lambda: source, native.isa(), kernels="a", emitter="e", graph="other")
+    assert not any(r.name == "cache.miss" for r in records)
+
+
+def test_a_full_disk_costs_the_cache_not_the_program(folder, monkeypatch):
+    real = toolchain.build
+
+    def build(tools, source, target):
+        if str(folder) in target:
+            raise OSError(28, "No space left on device")
+        real(tools, source, target)
+
+    monkeypatch.setattr(toolchain, "build", build)
+    value, reasons, _ = load(21)
+    assert value == 21 and reasons == ["cache.miss", "cache.unwritable"]
+    assert not list(folder.iterdir())
+
+
+def test_a_folder_that_is_read_only(folder, monkeypatch):
+    folder.mkdir(mode=0o700)
+
+    def refuse(*args, **kwargs):
+        if kwargs.get("dir") == str(folder):
+            raise PermissionError(13, "Permission denied", str(folder))
+        return real(*args, **kwargs)
+
+    real = cache.tempfile.mkstemp
+    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    value, reasons, _ = load(22)
+    assert value == 22 and reasons == ["cache.miss", "cache.unwritable"]
+
+
+def test_an_interrupted_build_leaves_nothing(folder, monkeypatch):
+    def build(tools, source, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(toolchain, "build", build)
+    with pytest.raises(KeyboardInterrupt):
+        load(23)
+    assert not list(folder.iterdir())
+    monkeypatch.undo()
+    assert load(23)[0] == 23
+
+
+def test_a_file_of_another_kind_is_built_anew(folder):
+    load(24)
+    file = artifact(folder)
+    content = b"not an object at all"
+    file.write_bytes(content + hashlib.sha256(content).digest())
+    file.chmod(0o600)
+    value, reasons, _ = load(24)
+    assert value == 24 and reasons[0] == "cache.refused"
+
+
+def test_two_processes_build_the_same_at_once(folder):
+    code = (
+        "from rushlight.runtime import cache, native\n"
+        f"print(cache.load({SOURCE.format(31)!r}, native.isa()).answer())"
+    )
+    environment = {**os.environ, "RUSHLIGHT_CACHE_DIR": str(folder)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    assert [p.communicate()[0].split() for p in both] == [[b"31"], [b"31"]]
+    assert len(list(folder.glob("*.so"))) == 1 and not list(folder.glob("*.part"))
+
+
+@pytest.mark.parametrize("compiler", ["/bin/false", "/bin/true"])
+def test_a_compiler_that_fails_is_told(folder, monkeypatch, compiler):
+    monkeypatch.setenv("CXX", compiler)
+    toolchain.find.cache_clear()
+    try:
+        with pytest.raises(Unsupported, match="failed"):
+            load(25)
+        with pytest.warns(RuntimeWarning, match="eager mode"):
+            assert rl.compile(lambda a: rl.exp(a) + 1)(rl.zeros(3)).tolist() == [2, 2, 2]
+    finally:
+        toolchain.find.cache_clear()
+
+
+def test_code_that_the_compiler_refuses_is_a_bug_of_ours(folder):
+    with pytest.raises(CompilerBug, match="refused generated code"):
+        cache.load("int f() { return x; }\n", native.isa())
+
+
+def test_info_and_clear(folder, capsys):
+    from rushlight.cli import main
+
+    load(41)
+    load(42)
+    assert main(["cache", "info"]) == 0
+    assert "2 artifacts" in capsys.readouterr().out
+    assert main(["cache", "clear"]) == 0
+    assert "removed 2 files" in capsys.readouterr().out
+    assert not list(folder.glob("*.so"))
