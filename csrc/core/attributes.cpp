@@ -7,15 +7,17 @@
 extern "C" PyObject* _PyObject_GenericGetAttrWithDict(PyObject*, PyObject*, PyObject*, int);
 
 namespace core {
+
+PyObject* attribute_tables[3];
+
 namespace {
 
-PyObject* tables[3];
 PyObject* fallback;
 
 PyObject* lookup(PyObject* self, PyObject* name) {
   PyObject* found = _PyObject_GenericGetAttrWithDict(self, name, nullptr, 1);
   if (found || PyErr_Occurred()) return found;
-  for (PyObject* table_name : tables) {
+  for (PyObject* table_name : attribute_tables) {
     PyObject* table = _PyObject_GenericGetAttrWithDict(self, table_name, nullptr, 1);
     if (!table) {
       if (PyErr_Occurred()) return nullptr;
@@ -35,7 +37,7 @@ PyObject* module_attributes(PyObject*, PyObject* cls) {
       raise(PyExc_TypeError, "module_attributes takes a class made in Python");
     const char* names[] = {"_parameters", "_modules", "_buffers"};
     for (int i = 0; i < 3 && !fallback; i++)
-      tables[i] = check(PyUnicode_InternFromString(names[i]));
+      attribute_tables[i] = check(PyUnicode_InternFromString(names[i]));
     if (!fallback) fallback = check(PyUnicode_InternFromString("__getattr__"));
     checked(PyObject_GetAttr(cls, fallback));
     PyTypeObject* type = reinterpret_cast<PyTypeObject*>(cls);
@@ -46,6 +48,8 @@ PyObject* module_attributes(PyObject*, PyObject* cls) {
 }
 
 }  // namespace
+
+bool keeps_tables(PyTypeObject* type) { return type->tp_getattro == lookup; }
 
 PyMethodDef attribute_functions[] = {
     {"module_attributes", module_attributes, METH_O,

@@ -187,6 +187,8 @@ Device device_from(PyObject*);           // None, a string, or anything whose st
 
 extern PyObject* module;                 // the module itself, borrowed
 extern PyMethodDef attribute_functions[];  // attributes.cpp
+extern PyObject* attribute_tables[3];    // names of a module's tables, in the order of look-up
+bool keeps_tables(PyTypeObject*);        // instances look attributes up there
 void add_type(PyObject* module, const char* name, PyTypeObject* type);
 
 }  // namespace core

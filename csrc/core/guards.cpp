@@ -3,6 +3,7 @@
 // runs; user code may change anything, so every value that is not an argument is owned while used.
 #include "guards.h"
 
+#include "guard_memo.h"
 #include "tensor.h"
 
 namespace core {
@@ -187,22 +188,29 @@ PyObject* read(const GuardSource& s, PyObject* const* values, PyObject* const* l
 // The values read so far; those owned are given back at the end.
 class Values {
  public:
-  explicit Values(const Guards* g) : g_(g) { at_.resize(static_cast<int>(g->sources->size())); }
+  Values(const Guards* g, const std::vector<int>& steps, const GuardMemo* memo)
+      : g_(g), memo_(memo), steps_(steps.data()) {
+    at_.resize(static_cast<int>(g->sources->size()));
+    if (memo)
+      for (int s : memo->ready) at_[s] = Py_NewRef(memo->values[s]);
+  }
   ~Values() {
-    for (int i = 0; i < steps_; i++) {
-      int s = (*g_->steps)[i];
-      if (s >= 0 && (*g_->sources)[s].owned()) Py_DECREF(at_[s]);
-    }
+    if (memo_)
+      for (int s : memo_->ready) Py_DECREF(at_[s]);
+    for (int i = 0; i < done_; i++)
+      if (steps_[i] >= 0 && (*g_->sources)[steps_[i]].owned()) Py_DECREF(at_[steps_[i]]);
   }
   Values(const Values&) = delete;
   void set(int source, PyObject* v) { at_[source] = v; }
-  void done(int steps) { steps_ = steps; }                // that many steps are over
+  void done(int steps) { done_ = steps; }                 // that many steps are over
   PyObject* const* data() const { return at_.data(); }
   PyObject* operator[](int i) const { return at_[i]; }
 
  private:
   const Guards* g_;
-  int steps_ = 0;
+  const GuardMemo* memo_;
+  const int* steps_;
+  int done_ = 0;
   Small<PyObject*, 40> at_;
 };
 
@@ -219,13 +227,13 @@ Ref swallow() {
   return Ref(value);
 }
 
-}  // namespace
+constexpr int kMoved = -2;                                // an anchor is another object than it was
 
-int guards_evaluate(
-    Guards* g, PyObject* const* locals, int n, PyObject* function, Ref* seen) {
-  Values values(g);
-  const int* steps = g->steps->data();
-  int count = static_cast<int>(g->steps->size());
+// Makes the steps; -1, the first check that fails, or kMoved.
+int run(Guards* g, Values& values, const std::vector<int>& list, const GuardMemo* memo,
+    PyObject* const* locals, int n, PyObject* function, Ref* seen) {
+  const int* steps = list.data();
+  int count = static_cast<int>(list.size());
   const GuardSource* sources = g->sources->data();
   const GuardCheck* checks = g->checks->data();
   for (int i = 0; i < count; i++) {
@@ -237,13 +245,14 @@ int guards_evaluate(
       } catch (const PythonError&) {}
       if (__builtin_expect(!v, 0)) {
         Ref error = swallow();
+        if (memo) return kMoved;                          // which check wanted it: asked in full
         if (seen) *seen = std::move(error);
-        while (steps[i] >= 0) i++;                        // the check that wanted it
-        g->failures++;
+        while (steps[i] >= 0) i++;
         return ~steps[i];
       }
       values.set(step, v);
       values.done(i + 1);
+      if (memo && memo->expected[step] && memo->expected[step] != v) return kMoved;
       continue;
     }
     const GuardCheck& c = checks[~step];
@@ -259,12 +268,101 @@ int guards_evaluate(
       else if (seen && c.source >= 0) *seen = Ref::borrow(values[c.source]);
       else if (seen && !c.sources.empty()) *seen = Ref::borrow(values[c.sources[0]]);
       else if (seen && c.kind == GuardCheck::Mode) *seen = checked(PyLong_FromUnsignedLong(mode));
-      g->failures++;
       return ~step;
     }
   }
-  g->passes++;
   return -1;
+}
+
+class MemoHold {                                          // user code may make another meanwhile
+ public:
+  explicit MemoHold(GuardMemo* m) : m_(m) { m_->refs++; }
+  ~MemoHold() { memo_drop(m_); }
+  MemoHold(const MemoHold&) = delete;
+
+ private:
+  GuardMemo* m_;
+};
+
+constexpr int kRestless = 4;                              // changes after which a dict is not relied on
+
+// Dicts that are not what they were when the memo before was made.
+void note_changes(Guards* g, const GuardMemo* before, const GuardMemo* now) {
+  std::unordered_map<PyObject*, uint64_t> versions;
+  for (const DictStamp& s : before->dicts) versions[s.dict] = s.version;
+  for (const DictStamp& s : now->dicts) {
+    auto known = versions.find(s.dict);
+    if (known == versions.end() || known->second == s.version) continue;
+    if (!g->restless) g->restless = new std::unordered_map<PyObject*, int>;
+    ++(*g->restless)[s.dict];
+  }
+}
+
+// They held in full: what need not be asked next time? Takes the place of `stale`, a memo that no
+// longer stands, or of the oldest. Memos that never serve are made ever less often.
+void remember(Guards* g, PyObject* const* values, GuardMemo* stale) {
+  if (g->rest) {
+    if (g->rest > 0) g->rest--;
+    return;
+  }
+  GuardMemo* made = memo_make(g, values);
+  if (!made && !g->memo_count) {
+    g->rest = -1;                                         // nothing here that could be remembered
+    return;
+  }
+  int at = 0;
+  while (at < g->memo_count && g->memos[at] != stale) at++;
+  if (made) {
+    if (at < g->memo_count) note_changes(g, stale, made);
+    else if (at == Guards::kMemos) at = (g->latest + 1) % Guards::kMemos;
+    else g->memos[g->memo_count++] = nullptr;
+    stale = std::exchange(g->memos[at], made);
+    g->latest = at;
+  } else if (at < g->memo_count) {
+    g->memos[at] = g->memos[--g->memo_count];
+    g->latest = 0;
+  } else {
+    stale = nullptr;
+  }
+  if (stale) memo_drop(stale);                            // last: that may run any code
+  if (++g->streak > 8) g->rest = 1 << (g->streak - 4 < 12 ? g->streak - 4 : 12);
+}
+
+}  // namespace
+
+bool relied_on(const Guards* g, PyObject* dict) {
+  if (!g->restless) return true;
+  auto known = g->restless->find(dict);
+  return known == g->restless->end() || known->second < kRestless;
+}
+
+int guards_evaluate(
+    Guards* g, PyObject* const* locals, int n, PyObject* function, Ref* seen) {
+  GuardMemo* stale = nullptr;                             // compared only
+  for (int k = 0; k < g->memo_count; k++) {
+    int at = (g->latest + k) % g->memo_count;
+    GuardMemo* m = g->memos[at];
+    if (!memo_stands(m, g)) {
+      stale = m;
+      continue;
+    }
+    MemoHold hold(m);
+    Values values(g, m->steps, m);
+    int failed = run(g, values, m->steps, m, locals, n, function, seen);
+    if (failed == kMoved) continue;
+    if (failed < 0) g->streak = 0, g->latest = at, g->passes++;
+    else g->failures++;
+    return failed;
+  }
+  Values values(g, *g->steps, nullptr);
+  int failed = run(g, values, *g->steps, nullptr, locals, n, function, seen);
+  if (failed < 0) {
+    g->passes++;
+    remember(g, values.data(), stale);
+  } else {
+    g->failures++;
+  }
+  return failed;
 }
 
 // ---- the Python type
@@ -325,6 +423,9 @@ int traverse(PyObject* o, visitproc visit, void* arg) {
       Py_VISIT(c.payload);
       if (c.tensor) Py_VISIT(c.tensor->type);
     }
+  for (int i = 0; i < g->memo_count; i++)
+    if (g->memos[i]->refs == 1)                           // else a running call holds it too
+      for (const DictStamp& s : g->memos[i]->dicts) Py_VISIT(s.kept);
   return 0;
 }
 
@@ -344,6 +445,8 @@ void dealloc(PyObject* o) {
   delete g->sources;
   delete g->checks;
   delete g->steps;
+  delete g->restless;
+  for (int i = 0; i < g->memo_count; i++) memo_drop(g->memos[i]);
   type->tp_free(o);
   Py_DECREF(type);
 }
@@ -393,6 +496,13 @@ PyObject* get_passes(PyObject* self, void*) { return PyLong_FromLongLong(guards_
 PyObject* get_failures(PyObject* self, void*) {
   return PyLong_FromLongLong(guards_of(self)->failures);
 }
+PyObject* get_remembered(PyObject* self, void*) {
+  Guards* g = guards_of(self);
+  if (!g->memo_count) return PyLong_FromLong(0);
+  long left = 0;
+  for (int step : g->memos[g->latest]->steps) left += step < 0;
+  return PyLong_FromLong(static_cast<long>(g->checks->size()) - left);
+}
 Py_ssize_t count(PyObject* self) { return static_cast<Py_ssize_t>(guards_of(self)->checks->size()); }
 
 template <class F>
@@ -416,6 +526,8 @@ PyGetSetDef getset[] = {
     {"alive", get_alive, nullptr, "False once an object that a check asks for has died", nullptr},
     {"passes", get_passes, nullptr, "times all held", nullptr},
     {"failures", get_failures, nullptr, "times one did not", nullptr},
+    {"remembered", get_remembered, nullptr,
+        "checks on what hangs on modules that are not made while nothing there changes", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 PyType_Slot type_slots[] = {

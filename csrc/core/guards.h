@@ -4,6 +4,8 @@
 // checks on them. Gives the first check that fails. Invariant: a source is read right before the
 // first check that needs it, so a check may rely on those before it.
 #pragma once
+#include <unordered_map>
+
 #include "core.h"
 
 namespace core {
@@ -57,6 +59,8 @@ struct GuardCheck {
   std::vector<ShapeStep> shape;
 };
 
+struct GuardMemo;
+
 struct Guards {
   PyObject_HEAD
   std::vector<GuardSource>* sources;
@@ -64,6 +68,12 @@ struct Guards {
   std::vector<int>* steps;     // i: read source i; ~i: make check i
   int locals;                  // how many bound parameters the sources reach
   int64_t passes, failures;
+  // What need not be checked again, a memo for each of the latest (models in turn share guards).
+  static constexpr int kMemos = 4;
+  GuardMemo* memos[kMemos];
+  int memo_count, latest;
+  int streak, rest;            // memos made since one served; passes until the next is made
+  std::unordered_map<PyObject*, int>* restless;  // dicts (compared only) that changed, how often
 };
 extern PyTypeObject* GuardsType;
 inline Guards* guards_of(PyObject* o) { return reinterpret_cast<Guards*>(o); }
@@ -71,6 +81,8 @@ inline Guards* guards_of(PyObject* o) { return reinterpret_cast<Guards*>(o); }
 // The number of the first check that fails (`seen` gets what it saw, or the exception that reading
 // it raised), or -1. Throws where an exception that is no Exception (KeyboardInterrupt) came up.
 int guards_evaluate(Guards*, PyObject* const* locals, int n, PyObject* function, Ref* seen);
+
+bool relied_on(const Guards*, PyObject* dict);           // has it not kept changing?
 
 // 1: found, a new reference; 0: there is none; -1: another exception. Silent about AttributeError.
 inline int optional_attribute(PyObject* o, PyObject* name, PyObject** found) {

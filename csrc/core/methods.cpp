@@ -140,6 +140,7 @@ PyObject* detach_(PyObject* o, PyObject*) {
     if (t->base) raise(PyExc_RuntimeError, "Can't detach views in-place. Use detach() instead.");
     if (t->grad_fn) drop_later(reinterpret_cast<PyObject*>(std::exchange(t->grad_fn, nullptr)));
     t->requires_grad = false;
+    facts_changed(t);
     t->output = 0;
     return Py_NewRef(o);
   });

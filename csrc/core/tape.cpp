@@ -95,6 +95,7 @@ void attach(Tensor* t, Node* n, uint32_t output) {
   t->grad_fn = node_of(Py_NewRef(py(n)));
   t->output = output;
   t->requires_grad = true;
+  facts_changed(t);
   if (t->base) t->base_version = version_of(t);
   track(t);
   if (t->extra) Py_CLEAR(t->extra->hooks);  // they stay with the node they were registered on

@@ -10,6 +10,7 @@
 
 namespace core {
 
+uint64_t change_clock = 1;
 PyTypeObject* TensorType;
 
 namespace {
@@ -436,6 +437,7 @@ void set_layout(Tensor* t, Storage* storage, Layout* layout, int64_t offset) {
   Storage* old = std::exchange(t->storage, storage);
   Layout* old_layout = std::exchange(t->layout, layout);
   t->offset = offset;
+  facts_changed(t);
   rl::decref(old);
   rl::decref(old_layout);
 }
@@ -483,6 +485,7 @@ void set_requires_grad(Tensor* t, bool on) {
     raise(PyExc_RuntimeError, "only Tensors of floating point dtype can require gradients, got %s",
         dtype_name(t->layout->dtype));
   t->requires_grad = on;
+  facts_changed(t);
 }
 
 void tensor_freelist_clear() {

@@ -36,7 +36,13 @@ struct Tensor {
   bool requires_grad;          // a leaf's own flag, and true wherever grad_fn is set
   bool no_grad_view;           // made while gradients were off
   bool retains_grad;
+  bool watched;                // guards rely on its layout and on requires_grad
 };
+
+// Moves on whenever something changes that guards remember: a watched tensor's layout or gradient
+// flag; a watched dict.
+extern uint64_t change_clock;
+inline void facts_changed(Tensor* t) { if (t->watched) change_clock++; }
 
 extern PyTypeObject* TensorType;
 inline bool is_tensor(PyObject* o) {

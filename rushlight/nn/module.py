@@ -259,6 +259,8 @@ class Module(Hooked):
             self._forget(name, keep="_buffers")
             self.register_buffer(name, value, persistent)
         else:
+            if name == "__dict__":
+                self._changed()  # in the fields that go, too
             object.__setattr__(self, name, value)
         self._changed()
 
