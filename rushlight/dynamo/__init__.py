@@ -12,5 +12,6 @@ from .entry import (
     is_compiling,
     reset,
 )
+from .explanation import explain
 from .graph_module import GraphModule
 from .wrapping import mark_dynamic

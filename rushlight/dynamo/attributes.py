@@ -24,6 +24,7 @@ from .variables.objects import (
     Instance,
     InstanceDict,
     Method,
+    ObjectId,
     Opaque,
     Reenter,
     Super,
@@ -32,22 +33,14 @@ from .variables.tensor import TensorVar
 
 NOT_FOUND: Any = type("NotFound", (), {"__repr__": lambda self: "<not found>"})()
 DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "<deleted>"})()
-TRUSTED = (
-    "rushlight.",
-    "builtins",
-    "collections",
-    "functools",
-    "contextlib",
-    "enum",
-    "typing",
-    "abc",
-    "dataclasses",
-)
+TRUSTED = frozenset(
+    "builtins collections functools contextlib enum typing abc dataclasses".split()
+)  # their classes keep the functions that they have
 MISS = object()
 
 
 def trusted(module: str) -> bool:
-    return module.startswith(TRUSTED)
+    return module in TRUSTED or module.startswith("rushlight.")
 
 
 def type_of(value: Any) -> type:
@@ -74,6 +67,7 @@ TYPES = {
     Method: types.MethodType,
     Cell: types.CellType,
     InstanceDict: dict,
+    ObjectId: int,
 }
 
 

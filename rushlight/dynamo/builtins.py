@@ -39,6 +39,7 @@ from .variables.objects import (
     Instance,
     InstanceDict,
     Method,
+    ObjectId,
     Opaque,
     Reenter,
     Super,
@@ -110,7 +111,7 @@ def call_builtin(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         else:
             return method(f, owner, function, args, kwargs)
     if kind in GETTERS:
-        return pure(f, function, args, kwargs)
+        return call_getter(f, function, args, kwargs)
     if kind is functools._lru_cache_wrapper:
         raise unsupported(
             f"a call of {getattr(function, '__qualname__', 'a cached function')}",
@@ -132,6 +133,27 @@ def call_builtin(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 CLASS_METHODS = (dict, int, float, str, bytes, tuple, object, type)
+
+
+def call_getter(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+    """operator.attrgetter and its like, whose parts pickling tells."""
+    if len(args) != 1 or kwargs:
+        raise unsupported(f"a call of {function!r}", "it takes one argument")
+    _, given = function.__reduce__()[:2]
+    if type(function) is operator.methodcaller:
+        if not isinstance(given, tuple) or not given or not isinstance(given[0], str):
+            raise unsupported("operator.methodcaller with keywords", "it is not modelled")
+        return f.call(load_attr(f, args[0], given[0]), given[1:], {})
+    found = []
+    for part in given:
+        value = args[0]
+        if type(function) is operator.itemgetter:
+            found.append(call_getitem(f, value, part))
+            continue
+        for name in part.split("."):
+            value = load_attr(f, value, name)
+        found.append(value)
+    return tuple(found) if len(found) > 1 else found[0]
 
 
 def hashable(value: Any) -> bool:
@@ -507,7 +529,12 @@ def binary_call(function: Any) -> Any:
     return handler
 
 
+def call_id(f: Any, value: Any) -> Any:
+    return f.state.note_made(ObjectId(value))
+
+
 SPECIAL: dict[Any, Any] = {
+    id: call_id,
     isinstance: call_isinstance,
     issubclass: call_issubclass,
     getattr: call_getattr,

@@ -8,6 +8,7 @@ it is read; nothing outside is written before the graph has run.
 from __future__ import annotations
 
 import abc
+import operator
 import os
 import types
 from typing import Any
@@ -60,7 +61,9 @@ class Capture(Operators, Wrapping):
         self.inputs: list[tuple[CallNode, Any]] = []  # placeholder -> source or symbol
         self.dynamic, self.force = dynamic, force
         self.stop_at = stop_at
+        self.options: Any = None
         self.frames: list[Any] = []
+        self.captured = bytearray()  # for each position of the outermost frame: was it reached
         self.steps = 0  # instructions of the outermost frame so far
         self.made: dict[int, int] = {}  # id of an object -> the step that made it
         self.current: Any = None  # the exception being handled
@@ -135,7 +138,7 @@ class Capture(Operators, Wrapping):
             return Reenter(self, value)
         if isinstance(value, type) and cls in (type, abc.ABCMeta) and value.__flags__ & (1 << 9):
             return Reenter(self, value)
-        if cls in (_core.Operator, TensorMethod, DictMethod):
+        if cls in (_core.Operator, TensorMethod, DictMethod, *GETTERS):
             return Reenter(self, value)
         if cls in (types.BuiltinFunctionType, types.MethodDescriptorType) and value in GUARDED:
             return Reenter(self, value)
@@ -201,8 +204,6 @@ class Capture(Operators, Wrapping):
         return found
 
     def expression_node(self, expr: sym.Sym) -> CallNode:
-        import operator
-
         total: Any = None
         for names, coefficient in expr.terms.items():
             product: Any = None
@@ -217,8 +218,6 @@ class Capture(Operators, Wrapping):
         return total
 
     def symbol_node(self, name: str) -> CallNode:
-        import operator
-
         found = self.symbol_nodes.get(name)
         if found is None:
             if name in self.symbols:
@@ -297,6 +296,7 @@ class Compared:
         return hash(self.__name__)
 
 
+GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 # Builtins that look at types: as `key=len` they must meet the stand-ins' handlers.
 GUARDED = {isinstance, issubclass, getattr, hasattr, setattr, len, iter, next, hash, repr, callable}
 WITHOUT = {

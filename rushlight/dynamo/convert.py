@@ -6,6 +6,7 @@ numbers were seen to vary, and the entries with their guards.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sysconfig
 import time
@@ -32,6 +33,7 @@ from .wrapping import TENSORS
 # Importing them registers the handlers.
 HANDLERS = (instructions_flow, instructions_operators, instructions_values)
 ATTEMPTS = 200
+NUMBERS = itertools.count()
 
 
 class Options:
@@ -64,10 +66,14 @@ class Options:
 
 
 class Entry:
-    """One capture: its guards in the order of the checks, the graph, the breaks, the target."""
+    """One capture: its guards in the order of the checks, the graph, the break that ended it, the
+    target, and the instructions that were captured."""
 
-    def __init__(self, guards: list[Guard], module: Any, target: Any, reason: Any) -> None:
+    def __init__(
+        self, guards: list[Guard], module: Any, target: Any, reason: Any, captured: bytes, at: int
+    ) -> None:
         self.guards, self.module, self.target, self.reason = guards, module, target, reason
+        self.captured, self.broken_at = captured, at
 
 
 class Record:
@@ -79,6 +85,7 @@ class Record:
         self.entries: list[Entry] = []
         self.by_guards: dict[int, Entry] = {}
         self.stopped: str = ""  # why no more captures are made
+        self.number = next(NUMBERS)
         self.compiled: Any = None  # weak reference to the compiled function
 
     # ---- a call that no entry serves
@@ -206,6 +213,9 @@ def capture(record: Record, function: Any, arguments: tuple) -> tuple[Any, Entry
             if restart.step < first_step(code):
                 raise Skip(restart.reason) from None
             stop, reason = restart.step, restart.reason
+        except Break as found:  # while values were made again for the code after the graph
+            found.stack = found.stack or state.stack()
+            raise Skip(found) from None
         except Bug as bug:
             if config.flags.strict:
                 raise CompilerBug(
@@ -225,6 +235,7 @@ def attempt(
     record: Record, state: Capture, function: Any, arguments: tuple, reason: Any
 ) -> tuple[Any, Entry]:
     frame = outermost(state, function, arguments)
+    state.captured = bytearray(len(frame.listing))
     kind, value = frame.run()
     state.frames.append(frame)  # for the user's place in what follows
     if kind == "break" and reason is not None:
@@ -234,11 +245,8 @@ def attempt(
     def graph_call(outputs: list) -> Any:
         return compile_graph(record, state, outputs, modules)
 
-    CURRENT.append(record.options)
-    try:
-        target_code = build_target(state, frame, (kind, value), graph_call)
-    finally:
-        CURRENT.pop()
+    state.options = record.options
+    target_code = build_target(state, frame, (kind, value), graph_call)
     for relation, left, right, answer in state.env.relations:
         text = f"{left} {relation} {right}" if answer else f"not {left} {relation} {right}"
         state.guards["shape", text] = Guard(
@@ -254,7 +262,9 @@ def attempt(
     )
     target.__kwdefaults__ = function.__kwdefaults__
     target.__qualname__ = function.__qualname__
-    return guards, Entry(listed, modules[0] if modules else None, target, reason)
+    at = frame.at if kind == "break" else -1
+    module = modules[0] if modules else None
+    return guards, Entry(listed, module, target, reason, bytes(state.captured), at)
 
 
 def outermost(state: Capture, function: Any, arguments: tuple) -> Outermost:
@@ -307,28 +317,22 @@ def compile_callable(function: Any, options: Options) -> Any:
     record = Record(function, options)
     made = _core.CompiledFunction(function, function.__code__, record.miss, options.hook_of_frames)
     record.compiled = weakref.ref(made)
-    COMPILED[id(record)] = record
+    COMPILED[record.number] = record
     return made
 
 
-COMPILED: Any = weakref.WeakValueDictionary()  # id of a compiled function -> its record
-CURRENT: list[Options] = []
+COMPILED: Any = weakref.WeakValueDictionary()  # number -> record
 _resumes: dict[Any, Any] = {}
 
 
-def compiled_resume(function: Any) -> Any:
+def compiled_resume(function: Any, options: Options) -> Any:
     """The compiled object of a resume function, one each."""
-    options = CURRENT[-1].nested
+    options = options.nested
     key = (function, options)
     found = _resumes.get(key)
     if found is None:
         found = _resumes[key] = compile_callable(function, options)
     return found
-
-
-def current_hook() -> Any:
-    """The hook that is on while uncaptured code of the frame in hand runs."""
-    return CURRENT[-1].hook_of_frames
 
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -353,15 +357,22 @@ def wanted(code: Any, function: Any) -> bool:
 
 def emit_records(record: Record, entry: Entry, nanoseconds: int) -> None:
     name = record.function.__qualname__
-    trace.emit("dynamo", name, lambda: listing(record.function.__code__), kind="bytecode")
+    trace.emit("dynamo", name, lambda: listing(record.function.__code__, entry), kind="bytecode")
     if entry.module is not None:
         trace.emit("fx_graph", name, lambda: entry.module.code, kind="graph")
     trace.emit("guards", name, lambda: "\n".join(map(repr, entry.guards)), kind="guards")
     trace.emit("dynamo", f"{name} captured", "", kind="text", milliseconds=nanoseconds / 1e6)
 
 
-def listing(code: Any) -> str:
-    return "\n".join(f"{i.line or '':>5} {i!r}" for i in instructions(code))
+def listing(code: Any, entry: Entry) -> str:
+    """The bytecode, `>` in front of captured instructions and `*` where the graph broke."""
+    rows, line = [], None
+    for i in instructions(code):
+        mark = ">" if i.position < len(entry.captured) and entry.captured[i.position] else " "
+        mark = "*" if i.position == entry.broken_at else mark
+        rows.append(f"{'' if i.line == line else i.line:>5} {mark} {i!r}")
+        line = i.line
+    return "\n".join(rows)
 
 
 def forget() -> None:

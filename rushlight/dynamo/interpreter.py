@@ -221,6 +221,7 @@ class Outermost(Frame):
             if state.steps == stop:
                 return "break", None
             state.steps += 1
+            state.captured[self.at] = 1
             self.at += 1
             try:
                 done = i.run(self, i)
@@ -236,7 +237,10 @@ class Outermost(Frame):
                     ) from None
                 if not self.handling():
                     raised_at[0] = state.steps - 1
-                self.handle(error, i)
+                try:
+                    self.handle(error, i)
+                except Break as found:
+                    raise self.restart(found) from None
                 continue
             if done is not None:
                 return done

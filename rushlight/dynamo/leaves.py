@@ -103,7 +103,7 @@ def set_mode_word(f: Any, word: Any) -> None:
 
 def empty(f: Any, shape: Any, dtype: Any = None, *rest: Any) -> Any:
     state = f.state
-    dtype = dtype or _core.get_default_dtype()
+    dtype = dtype or default_dtype(f)
     sizes = state.lower(tuple(shape) if isinstance(shape, (list, tuple)) else (shape,))
     layout = dense(sizes, dtype.name)
     node = state.record("call_function", _core.empty, (tuple(shape), dtype), layout=layout)
@@ -144,6 +144,19 @@ LEAVES: dict[Any, Any] = {
     eager.randperm: randperm,
     Module._changed: changed,
 }
+
+
+def default_dtype(f: Any) -> Any:
+    found = _core.get_default_dtype()
+    source = f.state.roots.const(None).child("call", current_default_dtype)
+    f.state.guard("is", source, found)
+    return found
+
+
+def current_default_dtype(_: Any) -> Any:
+    return _core.get_default_dtype()
+
+
 NATIVE_LEAVES: dict[Any, Any] = {
     _core.set_grad_enabled: set_grad_enabled,
     _core.set_mode: set_mode,
@@ -152,6 +165,6 @@ NATIVE_LEAVES: dict[Any, Any] = {
     _core.empty: empty,
     _core.tensor: tensor,
     _core.can_cast: lambda f, a, b: _core.can_cast(a, b),
-    _core.get_default_dtype: lambda f: _core.get_default_dtype(),
+    _core.get_default_dtype: default_dtype,
     _core.num_threads: lambda f: _core.num_threads(),
 }

@@ -26,6 +26,7 @@ from .variables.objects import (
     Instance,
     InstanceDict,
     Method,
+    ObjectId,
     Reenter,
     Super,
 )
@@ -42,6 +43,8 @@ REDUCIBLE = tuple(
         type(reversed([])),
         enumerate,
         zip,
+        map,
+        filter,
         type(iter(collections.deque())),
     }
 )
@@ -303,6 +306,11 @@ class Makers:
         self.emit(load_attr(value.name))
         self.store(value)
 
+    def make_id(self, value: ObjectId) -> None:
+        self.prepare(value.value)
+        self.call_runtime(id, lambda: self.load(value.value))
+        self.store(value)
+
     def make_super(self, value: Super) -> None:
         self.prepare(value.object)
         self.call_runtime(
@@ -487,6 +495,7 @@ MAKERS: dict[type, Any] = {
     Method: Makers.make_method,
     TensorMethod: Makers.make_tensor_method,
     Super: Makers.make_super,
+    ObjectId: Makers.make_id,
     InstanceDict: Makers.make_dict_of,
     functools.partial: Makers.make_partial,
     Reenter: Makers.make_reenter,

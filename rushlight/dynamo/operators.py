@@ -168,6 +168,7 @@ class Operators:
         kwargs = {k: v for k, v in kwargs.items() if k != "out"}
         declaration = native.declaration
         args, kwargs = self.whole(args), {k: self.whole(v) for k, v in kwargs.items()}
+        self.check_failure(declaration, (args, kwargs))
         if declaration.native is not native:
             return self.call_in_place(native, args, kwargs)
         layouts = self.infer(native, args, kwargs)
@@ -176,7 +177,7 @@ class Operators:
         if declaration.name in RANDOM:
             self.graph.effects = True
         differs = declaration.rule not in (None, none)
-        view = declaration.kind == "view" or declaration.name in MAY_VIEW
+        view = declaration.kind in ("view", "composition")
         if declaration.outputs == 1 and len(layouts) == 1:
             out = self.result(node, layouts[0], inputs, differs, view)
             return self.same_input(native, inputs, out)
@@ -186,6 +187,22 @@ class Operators:
             part.meta["where"] = node.meta["where"]
             outs.append(self.result(part, layout, inputs, differs, view))
         return tuple(outs)
+
+    def check_failure(self: Any, declaration: Any, operands: Any) -> None:
+        """A graph that has written an input cannot run again as plain Python, so what may refuse
+        elements when it runs stands at the start of a graph, not behind a write."""
+        if not self.graph.writes_inputs:
+            return
+        if declaration.name not in LOOKS and declaration.kind != "library":
+            return
+        if declaration.name in ("div", "pow", "fmod", "mm", "bmm", "addmm") and all(
+            dtypes.is_floating(t.layout.dtype) for t in tensors_in(operands)
+        ):
+            return
+        raise unsupported(
+            f"operator {declaration.name} behind a write to an input",
+            "if it refuses its elements, the function could not run again from its start",
+        )
 
     def call_out(self: Any, native: Any, args: tuple, kwargs: dict) -> Any:
         """An operator that writes its results into tensors that exist."""
@@ -296,6 +313,7 @@ class Operators:
             return NotImplemented
         if any(isinstance(v, complex) for v in operands):
             raise unsupported("a complex number with a tensor", "complex dtypes are not modelled")
+        self.check_failure(native.declaration, operands)
         layouts = self.infer(native, operands, {})
         inputs = tensors_in(operands)
         node = self.record("call_function", function, operands, name=native.name)
@@ -378,7 +396,11 @@ class Operators:
 
 
 PLAIN = (int, float, bool, str, bytes, complex, type(None), type(...), _core.dtype)
-MAY_VIEW = ("reshape", "flatten", "narrow", "contiguous", "detach", "to", "expand", "view", "t")
+# What looks at elements, and may refuse them, when it runs.
+LOOKS = frozenset(
+    "div floor_divide remainder fmod pow embedding gather index_select take take_along_dim scatter "
+    "index_put index_add cross_entropy_loss nll_loss one_hot bincount multinomial".split()
+)
 _in_place: dict[str, bool] = {}
 
 

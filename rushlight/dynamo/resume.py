@@ -63,17 +63,24 @@ class Body:
         self.code = code
         self.bytecode = Bytecode.from_code(code)
         self.items = [i for i in self.bytecode if not isinstance(i, SetLineno)]
-        self.at: list[int] = [n for n, i in enumerate(self.items) if isinstance(i, Instr)]
         self.restore_depths()
+        self.at: list[int] = [n for n, i in enumerate(self.items) if isinstance(i, Instr)]
         self.before: dict[int, list] = {}  # position -> what is put in front of it
 
     def restore_depths(self) -> None:
-        """The assembler forgets the stack depths of handlers; the exception table has them."""
+        """The assembler forgets the stack depths of handlers, which the exception table has, and
+        marks regions that hold nothing."""
         listed = instructions(self.code)
-        position, waiting = 0, []
+        position = 0
+        waiting: list[TryBegin] = []
+        empty: set[int] = set()
         for item in self.items:
             if isinstance(item, TryBegin):
                 waiting.append(item)
+            elif isinstance(item, TryEnd):
+                if item.entry in waiting:
+                    waiting.remove(item.entry)
+                    empty |= {id(item), id(item.entry)}
             elif isinstance(item, Instr):
                 for begin in waiting:
                     handler = listed[position].handler
@@ -81,6 +88,7 @@ class Body:
                     begin.stack_depth = handler.depth
                 waiting.clear()
                 position += 1
+        self.items = [i for i in self.items if id(i) not in empty]
 
     def label(self, position: int) -> Label:
         """A label in front of a position (and of what was put there before)."""
@@ -401,7 +409,7 @@ def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, 
     if straight:
         assert at is not None
         out += [const(True), Instr("STORE_FAST", FLAG)]
-        out += set_hook(current_hook())
+        out += set_hook(gen.state.options.hook_of_frames)
         out.append(Instr("JUMP_FORWARD", body.label(at)))
         clear_in_handlers(body, code)
         tail = stubs(frame, body, at, live)
@@ -506,6 +514,8 @@ def clear_in_handlers(body: Body, code: Any) -> None:
 
 def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
     """Where a frame goes on after the broken instruction, its state goes to a resume function."""
+    from .convert import compiled_resume
+
     code = frame.code
     alive = liveness(code)
     out: list[Any] = []
@@ -533,7 +543,7 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
             if passed:
                 out.append(Instr("SWAP", passed + 1))
             out.append(Instr("STORE_FAST", pending.pop()))
-        target = compiled(function)
+        target = compiled_resume(function, frame.state.options)
         out += set_hook(None)
         if VERSION >= (3, 13):
             out += [const(target), push_null()]
@@ -561,12 +571,6 @@ def set_hook(hook: Any) -> list:
     return [*call_of(_core.set_frame_hook, const(hook)), Instr("POP_TOP")]
 
 
-def current_hook() -> Any:
-    from .convert import current_hook as found
-
-    return found()
-
-
 def stored_between(code: Any, first: int, last: int) -> set[str]:
     from .bytecode import touched
 
@@ -574,13 +578,6 @@ def stored_between(code: Any, first: int, last: int) -> set[str]:
     if last <= first:
         return set()
     return {n for i in listed[first:last] for n in touched(i)[1]}
-
-
-def compiled(function: Any) -> Any:
-    """The resume function behind a cache of its own captures."""
-    from .convert import compiled_resume
-
-    return compiled_resume(function)
 
 
 def copy_signature(made: Bytecode, code: Any, original: Bytecode) -> None:

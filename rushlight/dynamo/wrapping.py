@@ -472,12 +472,31 @@ def fixed(value: Any) -> bool:
     return all(v is None or is_key(v) for v in parts)
 
 
-def is_python_class(cls: type) -> bool:
+HEAP = 1 << 9  # flag of types: made at run time
+WORLDLY = ("threading", "logging", "io", "weakref")
+
+
+@functools.lru_cache(maxsize=4096)
+def is_python_class(cls: Any) -> bool:
     """Whether every class of the MRO but `object` is written in Python."""
-    return all(
-        c is object or c.__flags__ & (1 << 9) and c.__module__ not in ("threading", "logging", "io")
-        for c in cls.__mro__
-    )
+    return all(c is object or c.__module__ not in WORLDLY and not is_native(c) for c in cls.__mro__)
+
+
+def is_native(c: type) -> bool:
+    """Whether a class has slots or methods written in C of its own."""
+    if not c.__flags__ & HEAP:
+        return True
+    for name, v in c.__dict__.items():
+        kind = type(v)
+        if kind in (types.WrapperDescriptorType, types.MethodDescriptorType):
+            if v.__objclass__ is c:
+                return True
+        elif kind is types.GetSetDescriptorType:
+            if name not in ("__dict__", "__weakref__"):
+                return True
+        elif kind is types.BuiltinFunctionType and name == "__new__" and v.__self__ is c:
+            return True
+    return False
 
 
 def input_name(source: Source) -> str:

@@ -242,6 +242,60 @@ def test_disable_allow_in_graph_and_is_compiling():
     assert any("helper" in m.code for m in graphs())
 
 
+def test_explain_shows_graphs_guards_breaks_and_bytecode():
+    def fn(a):
+        b = a * 2
+        n = b.sum().item()
+        return b + n
+
+    told = dynamo.explain(fn)(rl.ones(3))
+    assert told.result.tolist() == [8.0] * 3
+    assert len(told.graphs) == 2 and len(told.breaks) == 1
+    text = str(told)
+    assert "2 graphs" in text and "Tensor.item()" in text and "a is Tensor float32[3]" in text
+    rows = text.splitlines()
+    assert any(" > " in r and "BINARY_OP" in r for r in rows)
+    assert any(" * " in r and "CALL" in r for r in rows)
+
+
+def test_records_reach_the_log():
+    with trace.collect("dynamo", "fx_graph", "guards") as records:
+        compiled(lambda a: a + 1)(x())
+    kinds = {r.kind for r in records}
+    assert {"bytecode", "graph", "guards"} <= kinds
+
+
+def test_rounds_of_compile_and_reset_leak_nothing():
+    def fn(a, k):
+        print(end="")
+        return [a * 2, k]
+
+    def rounds(n):
+        for i in range(n):
+            dynamo.reset()
+            rl.compile(fn, backend="eager")(a, i)
+        dynamo.reset()
+        gc.collect()
+        return len(gc.get_objects())
+
+    a = x()
+    rounds(20)
+    before = rounds(20)
+    assert rounds(100) - before < 60
+
+
+def test_fork():
+    import os
+
+    f = compiled(lambda a: a * 3)
+    assert f(rl.ones(2)).tolist() == [3.0, 3.0]
+    child = os.fork()
+    if not child:
+        ok = f(rl.ones(2)).tolist() == [3.0, 3.0] and f(rl.ones(5)).tolist() == [3.0] * 5
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_graph_break():
     def fn(a):
         a = a + 1

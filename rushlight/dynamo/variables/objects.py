@@ -167,6 +167,9 @@ class Instance:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.state.enter(self, args, kwargs)
 
+    def __getattr__(self, name: str) -> Any:
+        raise unsupported(f"attribute {name} read by a builtin", "it would see the stand-in's own")
+
 
 def forward(name: str) -> Any:
     def method(self: Instance, *args: Any) -> Any:
@@ -200,6 +203,30 @@ for _name in (
     "enter exit reversed round trunc floor ceil bytes fspath missing length_hint"
 ).split():
     setattr(Instance, f"__{_name}__", needed(f"__{_name}__"))
+
+
+class ObjectId:
+    """id(value): equal to another of the same object, and nothing else is known of it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ObjectId):
+            self.refuse()
+        return self.value is other.value  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return id(self.value) >> 4
+
+    def refuse(self, *_: Any) -> Any:
+        raise unsupported("id() as a number", "addresses belong to the run")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __and__ = refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __index__ = __int__ = __float__ = refuse
+    __str__ = __repr__ = __format__ = __xor__ = __rxor__ = __rshift__ = refuse
 
 
 class InstanceDict:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from rushlight.dynamo.breaks import data_dependent
+from rushlight.dynamo.breaks import data_dependent, unsupported
 from rushlight.dynamo.variables.numbers import SymFloat, SymInt
 
 NUMBERS = (bool, int, float, complex, SymInt, SymFloat)
@@ -60,6 +60,9 @@ class TensorVar:
 
     def __hash__(self) -> int:
         return id(self) >> 4
+
+    def __getattr__(self, name: str) -> Any:
+        raise unsupported(f"attribute {name} read by a builtin", "it would see the stand-in's own")
 
     def __bool__(self) -> bool:
         raise data_dependent("truth of a tensor", "Use where(condition, a, b).")
