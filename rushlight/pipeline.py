@@ -10,10 +10,13 @@ call, on its way down"). Here a function's calls are seen together before the fi
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rushlight import _core, fx, sym, trace  # type: ignore[attr-defined]
@@ -21,9 +24,9 @@ from rushlight.aot_autograd import differentiate
 from rushlight.aot_autograd.functional import Functionalised, Given, Own, ViewOf, functionalise
 from rushlight.aot_autograd.pipeline import reached
 from rushlight.decomposition import decompose, forget_gradients
+from rushlight.dynamo import entry
 from rushlight.dynamo.backends import register_backend
-from rushlight.dynamo.entry import compile
-from rushlight.errors import Unsupported
+from rushlight.errors import CompilerBug, Unsupported
 from rushlight.fx.graph import Graph, Var
 from rushlight.fx.passes import record
 from rushlight.fx.tracing import environment, layout_of
@@ -35,6 +38,7 @@ from rushlight.reasons import refuse
 from rushlight.runtime.autograd import Recorded, Roles
 from rushlight.runtime.toolchain import NoCompiler
 
+SLOW = 1.0  # seconds of compiling after which a terminal is told
 FORMS = 16  # of one graph: for sets of inputs that require a gradient, and for constants
 DISPATCH = 1 << 3  # of the mode word: every call of an operator goes to the recorder
 
@@ -61,21 +65,41 @@ def compile_training(fn, *examples, wanted=None):
     return compile_graph(decompose(pair.forward)), compile_graph(decompose(pair.backward))
 
 
-def compile_fx(gm: Callable, example_inputs: Sequence[Any]) -> Compiled:
+def compile(
+    fn: Any = None, *, check: bool | int = False, backend: Any = "inductor", **options: Any
+):
+    """`fn` (a function, method or module) captured as graphs that `backend` compiles; see
+    `rushlight.dynamo.entry.compile` for fullgraph, dynamic, mode, options and disable.
+
+    check: the first calls of each graph (3, or as many as given) run in eager mode beside the
+    compiled code, and CompilerBug names the first node that differs, with the difference in
+    units of the last place against float64.
+    """
+    if fn is None:
+        return partial(compile, check=check, backend=backend, **options)
+    if check:
+        if backend != "inductor":
+            raise ValueError('[compile] check= compares the backend "inductor" with eager mode')
+        backend = partial(compile_fx, check=3 if check is True else int(check))
+    return entry.compile(fn, backend=backend, **options)
+
+
+def compile_fx(gm: Callable, example_inputs: Sequence[Any], *, check: int = 0) -> Compiled:
     """The backend "inductor": a captured graph -> a callable on inputs like the examples (tensors,
     fakes, numbers, symbolic sizes) with gm's results, writes and gradients.
 
     Graphs are compiled at the first call that needs them, one for each set of inputs that require
     a gradient. What cannot be compiled runs as it is, with a recorded reason.
     """
-    return Compiled(gm, example_inputs)
+    return Compiled(gm, example_inputs, check)
 
 
 class Compiled:
     """A captured graph with its compiled forms. `forms` has one for each mask of inputs that
     require a gradient."""
 
-    def __init__(self, gm: Callable, example_inputs: Sequence[Any]) -> None:
+    def __init__(self, gm: Callable, example_inputs: Sequence[Any], check: int = 0) -> None:
+        self.check = check  # calls that are still to be compared with eager mode
         self.gm, self.name = gm, str(getattr(gm, "__name__", None) or "graph")
         self.examples = [described(x) for x in example_inputs]
         self.names = [f"n{i}" for i in range(len(self.examples))]
@@ -95,7 +119,6 @@ class Compiled:
             i for i, x in enumerate(self.examples) if not isinstance(x, (Layout, sym.Sym))
         ]
         self.forms: dict[Any, Callable] = {}
-        self.milliseconds: dict[str, float] = {}
 
     def __call__(self, *inputs: Any) -> Any:
         key: Any = 0
@@ -112,7 +135,35 @@ class Compiled:
                 self.vary(inputs)
                 key = (mask, *((type(inputs[i]), inputs[i]) for i in self.constants))
             form = self.forms[key] = self.make(mask, inputs)
+        if self.check > 0 and isinstance(form, Form):
+            self.check -= 1
+            return self.checked(form, inputs)
         return form(*inputs)
+
+    def checked(self, form: Form, inputs: tuple) -> Any:
+        """A call beside eager mode on copies of the inputs."""
+        from rushlight.eager.randomness import default_generator
+        from rushlight.inductor.checking import compare
+
+        before = tuple(duplicate(x) for x in inputs)
+        theirs = tuple(duplicate(x) for x in inputs)
+        state = default_generator.seed, default_generator.offset
+        got = form(*inputs)
+        after = default_generator.seed, default_generator.offset
+        default_generator.seed, default_generator.offset = state
+        want = self.gm(*theirs)
+        default_generator.seed, default_generator.offset = after
+        pairs = list(zip(flat_tensors((got, inputs)), flat_tensors((want, theirs))))
+        for i, (x, y) in enumerate(pairs):
+            found = compare(f"result {i}", x, y)
+            if found is not None:
+                first = form.first_difference(before, state)
+                raise CompilerBug(
+                    "compile",
+                    f"check: {found}. First: {first or 'no single node shows it'}",
+                    str(form.made.graph),
+                )
+        return got
 
     def vary(self, inputs: tuple) -> None:
         """Whole numbers without an example become symbols."""
@@ -126,6 +177,10 @@ class Compiled:
 
     def make(self, mask: int, inputs: tuple) -> Callable:
         start = time.perf_counter()
+        why = "its first call" if not self.forms else "inputs that require other gradients"
+        slow = threading.Timer(SLOW, say, (f"compiling {self.name} ({why})",))
+        slow.daemon = True
+        slow.start()
         collecting = gc.isenabled()
         gc.disable()  # graphs are many small objects, all alive: looking through them is in vain
         try:
@@ -138,16 +193,21 @@ class Compiled:
                 warn_once(str(error))
             return self.gm
         finally:
+            slow.cancel()
             if collecting:
                 gc.enable()
-        self.milliseconds["all"] = 1e3 * (time.perf_counter() - start)
+        took = time.perf_counter() - start
+        form.milliseconds["all"] = 1e3 * took
+        trace.emit("inductor", self.name, lambda: timed(form.milliseconds), ms=round(1e3 * took, 1))
+        if took > SLOW:
+            say(f"compiled {self.name} in {took:.1f} s")
         return form
 
     def form(self, mask: int, inputs: tuple) -> Callable:
         examples = list(self.examples)
         for i in self.constants:
             examples[i] = inputs[i]
-        learning = mask != 0
+        begun, learning = time.perf_counter(), mask != 0
         wanted = [k for k, i in enumerate(self.tensors) if mask >> i & 1]
         with recording():
             made = functionalise(
@@ -165,9 +225,20 @@ class Compiled:
             wanted += [count + k for k, t in enumerate(made.captured) if t.requires_grad]
         active = reached(made.graph, wanted) if wanted else ()
         active = tuple(i for i in active if i >= made.own or i in made.shown)
-        if not wanted:
-            return Inference(self, made)
-        return Training(self, made, tuple(wanted), active)
+        took = 1e3 * (time.perf_counter() - begun)
+        form = Training(self, made, tuple(wanted), active) if wanted else Inference(self, made)
+        form.milliseconds = {"functionalise": took, **form.milliseconds}
+        return form
+
+
+def say(text: str) -> None:
+    """A line for who waits at a terminal."""
+    if sys.stderr.isatty():
+        print(f"rushlight: {text}", file=sys.stderr, flush=True)
+
+
+def timed(milliseconds: dict[str, float]) -> str:
+    return "\n".join(f"{stage:16} {ms:9.2f} ms" for stage, ms in milliseconds.items())
 
 
 def warn_once(text: str) -> None:
@@ -199,7 +270,7 @@ class Form:
     """What the two forms share: which arguments go to the graph, and its run-time numbers."""
 
     def __init__(self, c: Compiled, made: Functionalised) -> None:
-        self.gm = c.gm
+        self.gm, self.milliseconds = c.gm, dict[str, float]()
         self.made, self.captured, self.draws = made, made.captured, made.draws
         self.takes = tuple(c.tensors) if len(c.tensors) != len(c.examples) else None
         self.varying = tuple(c.varying)
@@ -207,6 +278,12 @@ class Form:
             self.takes or self.captured or self.varying or made.graph.numbers or made.written
         )
         self.places = symbols_of(made.graph)
+
+    @contextmanager
+    def timing(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.milliseconds[stage] = 1e3 * (time.perf_counter() - start)
 
     def tensors(self, inputs: tuple) -> tuple:
         if self.takes is not None:
@@ -251,6 +328,21 @@ class Form:
         found = {name: tensors[i].shape[d] for name, (i, d) in self.places.items()}
         return found | dict(zip(self.made.graph.numbers, numbers))
 
+    def first_difference(self, inputs: tuple, state: tuple) -> Any:
+        """Which node of the graph compiled code gets wrong."""
+        from rushlight.inductor.checking import first_difference
+
+        tensors = self.tensors(inputs)
+        values = (*tensors, *(inputs[i] for i in self.varying))
+        if len(self.made.graph.numbers) > len(self.varying):
+            values = (*values, *state)
+        with entry_mode(False):
+            return first_difference(
+                forget_gradients(self.made.graph),
+                values,
+                lambda part: compile_graph(decompose(part), single_kernels=True).program,
+            )
+
 
 class Inference(Form):
     """No gradients: one native program, with the writes and the views of its results."""
@@ -258,8 +350,11 @@ class Inference(Form):
     def __init__(self, c: Compiled, made: Functionalised) -> None:
         super().__init__(c, made)
         ends = Ends(made.own, made.written, described_output(made.outputs))
-        self.compiled = compile_graph(decompose(forget_gradients(made.graph)), ends=ends)
+        with self.timing("decompose"):
+            graph = decompose(forget_gradients(made.graph))
+        self.compiled = compile_graph(graph, ends=ends)
         self.program = self.compiled.program
+        self.milliseconds |= self.compiled.milliseconds
 
     def __call__(self, *inputs: Any) -> Any:
         if self.plain:
@@ -279,14 +374,17 @@ class Training(Form):
         super().__init__(c, made)
         forward = graph = made.graph
         if active:
-            pair = differentiate(graph, wanted, active)
-            got = [i for i, g in zip(wanted, pair.backward.result) if g is not None]
-            if len(got) < len(wanted):  # nothing reaches the others
-                wanted = tuple(got)
+            with self.timing("differentiate"):
                 pair = differentiate(graph, wanted, active)
+                got = [i for i, g in zip(wanted, pair.backward.result) if g is not None]
+                if len(got) < len(wanted):  # nothing reaches the others
+                    wanted = tuple(got)
+                    pair = differentiate(graph, wanted, active)
             forward, self.late = pair.forward, pair.backward
-        forward = decompose(forget_gradients(forward))
+        with self.timing("decompose"):
+            forward = decompose(forget_gradients(forward))
         self.forward = compile_graph(forward, ends=Ends(made.own, made.written))
+        self.milliseconds |= self.forward.milliseconds
         self.backward: CompiledGraph | None = None
 
         def backward() -> Callable:
@@ -342,6 +440,35 @@ class Training(Form):
             return tuple(map(value, v)) if isinstance(v, tuple) else v
 
         return tuple(map(value, rest))
+
+
+def duplicate(x: Any) -> Any:
+    """A copy of a tensor with its strides and its place before the tape; numbers as they are."""
+    if not hasattr(x, "data_ptr"):
+        return x
+    order = sorted(range(x.dim()), key=lambda d: -x.stride(d))
+    back = sorted(range(x.dim()), key=order.__getitem__)
+    copy = x.detach().permute(tuple(order)).clone().permute(tuple(back))
+    if not x.requires_grad:
+        return copy
+    copy.requires_grad_()
+    return copy if x.is_leaf else copy * 1
+
+
+def flat_tensors(v: Any) -> list:
+    if isinstance(v, (tuple, list)):
+        return [x for y in v for x in flat_tensors(y)]
+    return [v] if hasattr(v, "data_ptr") else []
+
+
+@contextmanager
+def entry_mode(grad: bool):
+    before = _core.mode()
+    _core.set_grad_enabled(grad)
+    try:
+        yield
+    finally:
+        _core.set_mode(before)
 
 
 def described(x: Any) -> Any:

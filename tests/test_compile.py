@@ -72,3 +72,20 @@ def test_one_graph_serves_many_batch_sizes():
         for n in (4, 7, 2, 33, 64):
             x = rl.randn(n, 8)
             assert np.allclose(compiled(x).numpy(), net(x).numpy(), atol=1e-6)
+
+
+def test_compile_time_is_told_by_stage(monkeypatch, capsys):
+    from rushlight import pipeline
+    from rushlight.trace import collect
+
+    monkeypatch.setattr(pipeline, "SLOW", 0.0)
+    monkeypatch.setattr(pipeline.sys.stderr, "isatty", lambda: True, raising=False)
+    x = rl.randn(5, 6).requires_grad_()
+    compiled = pipeline.compile_fx(lambda x: rl.gelu(x @ x.t()) + 1, [x])
+    with collect("inductor") as records:
+        compiled(x)
+    (form,) = compiled.forms.values()
+    stages = list(form.milliseconds)
+    assert stages[:3] == ["functionalise", "differentiate", "decompose"] and stages[-1] == "all"
+    assert any("schedule_nodes" in r.text for r in records)
+    assert "rushlight: compiled" in capsys.readouterr().err

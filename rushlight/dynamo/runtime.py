@@ -8,13 +8,16 @@ import types
 from typing import Any
 
 from rushlight import reasons
+from rushlight.errors import CompilerBug
 
 FAILURES = [0]  # how often a graph raised, and its function ran again
 
 
 def graph_failed(error: Exception) -> None:
     """The graph raised and had written nothing: the function runs again from its start, as it is,
-    and raises at its own line."""
+    and raises at its own line. A bug of the compiler is not hidden by that."""
+    if isinstance(error, CompilerBug):
+        raise error
     FAILURES[0] += 1
     reasons.refuse(
         "capture.graph_failed", "a captured graph", f"it raised {type(error).__name__}: {error}"

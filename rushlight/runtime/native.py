@@ -63,6 +63,10 @@ def constant(value: Any) -> Entry:
     return ("c", value)
 
 
+def dtype(name: str) -> Any:
+    return getattr(_core, name)
+
+
 def copy_into(target: Any, value: Any) -> Any:
     """Called by programs that write to their inputs."""
     return target.copy_(value)
