@@ -203,7 +203,7 @@ class Compiled:
             say(f"compiled {self.name} in {took:.1f} s")
         return form
 
-    def form(self, mask: int, inputs: tuple) -> Callable:
+    def form(self, mask: int, inputs: tuple) -> Form:
         examples = list(self.examples)
         for i in self.constants:
             examples[i] = inputs[i]
@@ -226,7 +226,9 @@ class Compiled:
         active = reached(made.graph, wanted) if wanted else ()
         active = tuple(i for i in active if i >= made.own or i in made.shown)
         took = 1e3 * (time.perf_counter() - begun)
-        form = Training(self, made, tuple(wanted), active) if wanted else Inference(self, made)
+        form: Form = (
+            Training(self, made, tuple(wanted), active) if wanted else Inference(self, made)
+        )
         form.milliseconds = {"functionalise": took, **form.milliseconds}
         return form
 
@@ -327,6 +329,9 @@ class Form:
     def sizes(self, tensors: tuple, numbers: tuple = ()) -> dict[str, int]:
         found = {name: tensors[i].shape[d] for name, (i, d) in self.places.items()}
         return found | dict(zip(self.made.graph.numbers, numbers))
+
+    def __call__(self, *inputs: Any) -> Any:
+        raise NotImplementedError
 
     def first_difference(self, inputs: tuple, state: tuple) -> Any:
         """Which node of the graph compiled code gets wrong."""
