@@ -140,6 +140,8 @@ def load_attr(frame: Any, value: Any, name: str) -> Any:
         return load_exception(frame, value, name)
     if cls.__module__ == "rushlight.dynamo.generators":
         return load_generator(frame, value, name)
+    if cls.__module__.startswith("rushlight.dynamo"):
+        raise unsupported(f"attribute {name} of a stand-in", "it is not modelled")
     if cls in (property, staticmethod, classmethod, functools.partial) or cls in PARTIALS:
         found = state.native(getattr, value, name)
         return found

@@ -17,7 +17,7 @@ from .breaks import unsupported
 from .bytecode import is_coroutine, is_generator
 from .containers import DictMethod
 from .interpreter import Frame
-from .leaves import LEAVES
+from .leaves import LEAVES, Region
 from .tensors import TensorMethod, call_tensor_method
 from .variables.objects import MISSING, Cell, Function, Instance, Lazy, Method, Opaque, Reenter
 from .variables.tensor import TensorVar
@@ -57,6 +57,8 @@ def call(f: Frame, function: Any, args: tuple, kwargs: dict) -> Any:
         if found is NOT_FOUND:
             raise f.raised(TypeError(f"'{function.cls.__name__}' object is not callable"))
         return call(f, found, (function, *args), kwargs)
+    if cls is functools.partial and type(getattr(function.func, "__self__", None)) is Region:
+        return function(*args)  # __exit__ of a region of autocast
     if cls is functools.partial:
         merged = {**function.keywords, **kwargs}
         return call(f, f.state.plain(function.func), (*function.args, *args), merged)

@@ -13,10 +13,12 @@ import types
 from typing import Any
 
 from rushlight import _core, eager
+from rushlight.eager import casting
 
 from .attributes import NOT_FOUND, class_attribute, load_attr, type_of
 from .breaks import unsupported
 from .iteration import listed, settle
+from .leaves import region
 from .variables.numbers import SymFloat, SymInt
 from .variables.objects import MISSING, Cell, Function, Instance, InstanceDict, Opaque, Super
 
@@ -250,6 +252,7 @@ def call_tuple(f: Any, *args: Any) -> Any:
 
 
 SPECIAL: dict[Any, Any] = {
+    casting.autocast: region,
     type: call_type,
     super: call_super,
     int: call_int,

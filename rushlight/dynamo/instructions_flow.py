@@ -4,6 +4,7 @@ imports, class bodies."""
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import operator
 import types
@@ -15,6 +16,7 @@ from .bytecode import VERSION, Instruction, is_generator
 from .generators import begin_generator
 from .interpreter import NULL, RETURN, YIELD, Frame, Position, Previous, handler
 from .iteration import END, get_iter, step
+from .leaves import Region
 from .variables.objects import Cell, Function
 
 # ---- jumps
@@ -286,6 +288,10 @@ def check_exc_match(f: Frame, i: Instruction) -> None:
 @handler("BEFORE_WITH")
 def before_with(f: Frame, i: Instruction) -> None:
     manager = f.pop()
+    if type(manager) is Region:
+        f.push(functools.partial(manager.leave, f))
+        f.push(manager.enter(f))
+        return
     cls = type_of(manager)
     for name, say in (("__enter__", ""), ("__exit__", " (missed __exit__ method)")):
         if not hasattr(cls, name):

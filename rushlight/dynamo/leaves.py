@@ -7,9 +7,10 @@ import inspect
 from typing import Any
 
 from rushlight import _core, eager
-from rushlight.eager import randomness
+from rushlight.eager import casting, randomness
 from rushlight.nn.module import Module
 from rushlight.ops.layouts import dense
+from rushlight.ops.values import Fake
 
 from .breaks import unsupported
 from .variables.numbers import SymInt
@@ -136,7 +137,61 @@ def is_generator_function(f: Any, function: Any) -> bool:
     return bool(code.co_flags & inspect.CO_GENERATOR)
 
 
+def lowered(f: Any, x: Any, dtype: Any) -> Any:
+    """autocast's cast, which finds the same cast of a weight again."""
+    state = f.state
+    layout = Fake(x.layout).to(dtype).layout
+    node = state.record("call_function", casting.lowered, (x, dtype), layout=layout)
+    return state.result(node, layout, [x])
+
+
+class Region:
+    """An autocast region in the graph: made, entered and left by nodes."""
+
+    def __init__(self, state: Any, node: Any, device: str, bits: int) -> None:
+        self.state, self.node, self.device, self.bits = state, node, device, bits
+        self.outer: list[int] = []
+
+    def enter(self, f: Any) -> Any:
+        state = self.state
+        self.outer.append(state.mode)
+        self.note("__enter__", ())
+        if self.device == "cpu":
+            state.mode = state.mode & ~(casting.AUTOCAST | casting.HALF) | self.bits
+        return self
+
+    def leave(self, f: Any, *_: Any) -> bool:
+        mask = casting.AUTOCAST | casting.HALF
+        self.note("__exit__", (None, None, None))
+        self.state.mode = self.state.mode & ~mask | self.outer.pop() & mask
+        return False
+
+    def note(self, name: str, args: tuple) -> None:
+        graph = self.state.graph
+        node = graph.add("call_method", name, (self.node, *args))
+        node.meta["where"] = self.state.where()
+        graph.effects = self.state.mode_touched = True
+
+
+def region(f: Any, device_type: Any, dtype: Any = None, enabled: Any = True, *rest: Any) -> Any:
+    """`autocast(...)` of constants."""
+    state = f.state
+    if device_type != "cpu" or rest or type(enabled) is not bool:
+        raise unsupported("autocast", "of another device, or with more arguments")
+    if dtype is None:
+        source = state.roots.const("cpu").child("call", casting.get_autocast_dtype)
+        dtype = casting.get_autocast_dtype("cpu")
+        state.guard("is", source, dtype)
+    if enabled and dtype not in casting.DTYPES:
+        raise unsupported("autocast", "it warns that the dtype is not supported")
+    node = state.graph.add("call_function", casting.autocast, ("cpu", dtype, enabled))
+    half = casting.HALF if dtype is _core.float16 else 0
+    bits = casting.AUTOCAST | half if enabled else 0
+    return state.note_made(Region(state, node, "cpu", bits))
+
+
 LEAVES: dict[Any, Any] = {
+    casting.lowered: lowered,
     inspect.isgeneratorfunction: is_generator_function,
     randomness.dropout: dropout,
     randomness.filled: filled,

@@ -12,6 +12,7 @@ import operator
 from typing import Any
 
 from rushlight import _core, dtypes, eager, sym
+from rushlight.eager import casting
 from rushlight.eager import operators as declared
 from rushlight.errors import CompilerBug, Unsupported
 from rushlight.fx.tracing import gathered
@@ -72,11 +73,16 @@ class Operators:
             return slice(*(self.lower(v) for v in (value.start, value.stop, value.step)))
         return value
 
-    def infer(self: Any, native: Any, args: tuple, kwargs: dict) -> tuple[Layout, ...]:
-        """The layouts of an operator's results."""
+    def infer(
+        self: Any, native: Any, args: tuple, kwargs: dict, casts: bool = True
+    ) -> tuple[Layout, ...]:
+        """The layouts of an operator's results. `casts`: not of a write, which autocast leaves
+        alone."""
         declaration = native.declaration
         low = [self.lower(a) for a in args]
         named = {k: self.lower(v) for k, v in kwargs.items()}
+        if self.mode & casting.AUTOCAST and casts:
+            low, named = self.autocast(declaration, low, named)
         flat = [*flatten(low), *flatten(list(named.values()))]
         before = len(self.env.guards)
         try:
@@ -97,6 +103,39 @@ class Operators:
         assert len(self.env.guards) >= before
         outs = outs if isinstance(outs, tuple) else (outs,)
         return tuple(o.layout for o in outs)
+
+    def autocast(self: Any, declaration: Any, low: list, named: dict) -> tuple[list, dict]:
+        """The operands in the precision that autocast gives them."""
+        policy = declaration.autocast
+        if callable(policy):
+            try:
+                policy = policy(*declaration.bind(low, named).values)
+            except (TypeError, AttributeError):
+                policy = None
+        if policy is None:
+            if declaration.kind == "composition":
+                raise unsupported(
+                    f"operator {declaration.name} under autocast",
+                    "which of its parts are cast is decided in the run",
+                )
+            return low, named
+        if policy == "off":
+            return low, named
+        operands = [v for v in flatten([*low, *named.values()]) if is_narrow(v)]
+        target = "float16" if self.mode & casting.HALF else "bfloat16"
+        if (
+            policy == "float32"
+            or policy == "promote"
+            and any(v.dtype == "float32" for v in operands)
+        ):
+            target = "float32"
+
+        def cast(v: Any) -> Any:
+            if isinstance(v, (list, tuple)):
+                return type(v)(map(cast, v))
+            return v.to(target) if is_narrow(v) and v.dtype != target else v
+
+        return [cast(v) for v in low], {k: cast(v) for k, v in named.items()}
 
     def confirmed(self: Any, native: Any, args: tuple, kwargs: dict, error: Exception) -> Any:
         """The error that eager mode raises for these layouts; a break if it raises none."""
@@ -210,7 +249,7 @@ class Operators:
         kwargs = {k: self.whole(v) for k, v in kwargs.items() if k != "out"}
         args = self.whole(args)
         targets = self.whole(tuple(out)) if isinstance(out, (tuple, list)) else (out,)
-        layouts = self.infer(native, args, kwargs)
+        layouts = self.infer(native, args, kwargs, False)
         inputs = tensors_in((args, kwargs))
         differs = native.declaration.rule not in (None, none) and self.mode & 1
         tracked = differs and any(t.requires_grad is not False for t in inputs)
@@ -262,7 +301,7 @@ class Operators:
         target = args[0] if args else kwargs.get("self", kwargs.get("input"))
         if type(target) is not TensorVar:
             raise unsupported(f"operator {native.name}", "its first operand is no tensor")
-        (layout,) = self.infer(native.declaration.native, args, kwargs)[:1]
+        (layout,) = self.infer(native.declaration.native, args, kwargs, False)[:1]
         self.check_write(native.name, target, layout)
         inputs = tensors_in((args, kwargs))
         self.record("call_function", native, args, kwargs, target.layout, native.name)
@@ -325,7 +364,7 @@ class Operators:
         native = SLOT_OPERATORS.get(slot)
         if native is None or not has_in_place(slot):
             return NotImplemented
-        (layout,) = self.infer(native, (target, other), {})[:1]
+        (layout,) = self.infer(native, (target, other), {}, False)[:1]
         self.check_write(f"{slot}_", target, layout)
         self.record("call_function", function, (target, other), None, target.layout, f"{slot}_")
         self.wrote(target, tensors_in((target, other)))
@@ -416,6 +455,10 @@ def has_in_place(slot: str) -> bool:
             found = True
         _in_place[slot] = found
     return found
+
+
+def is_narrow(v: Any) -> bool:
+    return isinstance(v, Fake) and v.dtype in casting.NARROW
 
 
 def flatten(values: Any) -> list:

@@ -476,10 +476,17 @@ HEAP = 1 << 9  # flag of types: made at run time
 WORLDLY = ("threading", "logging", "io", "weakref")
 
 
-@functools.lru_cache(maxsize=4096)
-def is_python_class(cls: Any) -> bool:
+def is_python_class(cls: type) -> bool:
     """Whether every class of the MRO but `object` is written in Python."""
-    return all(c is object or c.__module__ not in WORLDLY and not is_native(c) for c in cls.__mro__)
+    found = _python.get(cls)
+    if found is None:
+        found = _python[cls] = all(
+            c is object or c.__module__ not in WORLDLY and not is_native(c) for c in cls.__mro__
+        )
+    return found
+
+
+_python: Any = weakref.WeakKeyDictionary()
 
 
 def is_native(c: type) -> bool:

@@ -310,6 +310,28 @@ def grad_modes(a):
     return [t.requires_grad for t in (b, c, d, e)], b, c, d, e
 
 
+@program(x(3, 3))
+def autocast(a):
+    with rl.autocast("cpu"):
+        b = a @ a
+        with rl.autocast("cpu", enabled=False):
+            c = a @ a
+        d = rl.nn.functional.mse_loss(b, b)
+        e = a + 1
+    f = a @ a
+    return [t.dtype.name for t in (b, c, d, e, f)], b, c, d, e, f
+
+
+@program(x(3, 3), breaks=None)
+def break_in_autocast(a):
+    with rl.autocast("cpu", dtype=rl.bfloat16):
+        b = a @ a
+        print(b.sum().item())
+        c = b @ a
+        n = str(c.dtype)
+    return c, n, (a @ a).dtype.name
+
+
 @program()
 def decorated_no_grad(a):
     a = a.clone().requires_grad_()
