@@ -41,7 +41,7 @@ IN_PLACE = frozenset(
     exp2 expm1 float_power floor floor_divide fmod frac gcd ge gt heaviside hypot i0 index_add
     index_copy index_fill index_put index_reduce lcm ldexp le lerp lgamma log log10 log1p log2
     logical_and logical_not logical_or logical_xor logit lt masked_fill masked_scatter mul
-    nan_to_num ne neg nextafter polygamma pow put rad2deg reciprocal relu remainder renorm round
+    nan_to_num ne neg nextafter pow put rad2deg reciprocal relu remainder renorm round
     rsqrt scatter scatter_add scatter_reduce sgn sigmoid sign sin sinc sinh sqrt square sub tan tanh
     tril triu trunc xlogy
     """.split()

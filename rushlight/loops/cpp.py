@@ -33,7 +33,7 @@ C = {"bool": "bool", "uint8": "rl_u8", "int8": "rl_i8", "int16": "rl_i16", "int3
 SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
          "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
 PRELUDE = {"power": "pow", "integer_power": "ipow", "rint": "round", "floor_divide": "floor_div", "trunc_divide": "trunc_div",
-           "bitwise_left_shift": "shl", "bitwise_right_shift": "shr"}         # words that prelude.h knows by another name
+           "bitwise_left_shift": "shl", "bitwise_right_shift": "shr", "next_float": "nextafter"}         # words that prelude.h knows by another name
 DIVISIONS = ("floor_divide", "trunc_divide", "fmod", "remainder")           # of integers: a divisor of 0 is told of
 INFIX = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
          "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}

@@ -8,6 +8,7 @@ from . import (
            convolution,
            creation,
            elementary,
+           gamma,
            indexing,
            logic,
            losses,
@@ -33,6 +34,6 @@ from .declare import Op
 from .values import TABLE
 
 __all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "convolution", "creation",
-           "elementary", "indexing", "logic", "losses", "matrix", "normalization", "norms", "optimizers", "ordering",
-           "pointwise", "pooling", "products", "rearranging", "recurrent", "reductions", "rounding", "scans", "scattering",
-           "statistics", "triangles", "views"]
+           "elementary", "gamma", "indexing", "logic", "losses", "matrix", "normalization", "norms", "optimizers",
+           "ordering", "pointwise", "pooling", "products", "rearranging", "recurrent", "reductions", "rounding", "scans",
+           "scattering", "statistics", "triangles", "views"]

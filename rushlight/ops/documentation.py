@@ -1,6 +1,8 @@
-"""docs/operators.md: a row for every declaration, made from the declaration.
+"""docs/operators.md: a row for every declaration, made from the declaration; and what PyTorch has beside them.
 
-    python -c "from rushlight.ops.documentation import page; print(page(), end='')" > docs/operators.md
+    REFRESH_GOLDEN=1 python -m pytest tests/ops/test_documentation.py
+
+`page` makes the tables; `missing` compares the stored names of docs/pytorch-names.txt with what `present(name)` finds.
 """
 from rushlight import dtypes
 
@@ -57,4 +59,34 @@ def page():
         lines += [f"\n{title}\n\n", "| name | schema | kind | kernels | derivative | samples | declared |\n",
                   "| --- | --- | --- | --- | --- | --- | --- |\n"]
         lines += [row(o) + "\n" for o in group]
+    return "".join(lines)
+
+
+# Operators of Core ATen that are no operators here: a tensor's sizes and values are asked for, not computed.
+ELSEWHERE = {"_local_scalar_dense": "Tensor.item", "sym_size": "Tensor.size", "sym_numel": "Tensor.numel", "sym_stride": "Tensor.stride",
+             "sym_storage_offset": "Tensor.storage_offset", "sym_is_contiguous": "Tensor.is_contiguous"}
+BEGIN = "\n## What is missing of PyTorch\n"
+
+
+def stored_names(text):
+    """{section: [names]} of docs/pytorch-names.txt."""
+    sections, names = {}, None
+    for line in text.splitlines():
+        if line.startswith("["):
+            names = sections.setdefault(line.strip("[]"), [])
+        elif names is not None and not line.startswith("#"):
+            names += line.split()
+    return sections
+
+
+def missing(names, present):
+    """The last sections of the page. `names`: of `stored_names`; `present(name)`: whether PyTorch's name leads to something."""
+    bases = {op.schema.base for op in TABLE.values()} | set(TABLE)
+    core = [n for n in names["core"] if n not in bases and n not in ELSEWHERE and not present(n)]
+    known = [n for n in names["op_db"] if not present(n)]
+    lines = [BEGIN, "\nThe names are facts of PyTorch 2.13.0, stored in `docs/pytorch-names.txt`. A name counts as there when it leads to "
+             "a function or method; arguments that are not supported yet are told of by their own errors.\n"]
+    for title, group in ((f"### Of Core ATen's {len(names['core'])} operators: {len(core)}", core),
+                                (f"### Of the {len(names['op_db'])} names in PyTorch's operator database: {len(known)}", known)):
+        lines += [f"\n{title}\n\n", ", ".join(f"`{n}`" for n in group), "\n"]
     return "".join(lines)

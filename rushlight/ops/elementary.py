@@ -251,9 +251,19 @@ def _(g, out, x):
     return where(eq(x, 0), 0.0, g * (out / x)), 0 * g
 
 
-@elementary("nextafter(Tensor self, Tensor other) -> Tensor", cost=2, samples=BINARY[:1] + BINARY[4:], derivative=none)
+@elementary("next_float(Tensor self, Tensor other) -> Tensor", cost=2, samples=BINARY[:1] + BINARY[4:], derivative=none,
+            method=False, function=False)
+def next_float(x, y):
+    return word.next_float(x, y)
+
+
+@composition("nextafter(Tensor self, Tensor other) -> Tensor", samples=BINARY[:1] + BINARY[4:], derivative=none)
 def nextafter(x, y):
-    return word.nextafter(x, y)
+    """The next number of the dtype after x, towards y."""
+    for v in (x, y):
+        if v.dtype in dtypes.HALVES:                    # the next float32 is not the next half
+            raise NotImplementedError(f'[nextafter] "nextafter" not implemented for {v.dtype!r}')
+    return next_float(x, y)
 
 
 @elementary("logaddexp(Tensor self, Tensor other) -> Tensor", cost=16, samples=BINARY[:1] + BINARY[2:])

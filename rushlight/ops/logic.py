@@ -126,8 +126,9 @@ def isclose(x, y, rtol, atol, equal_nan):
     close = eq(x, y)
     if equal_nan and dtypes.is_floating(x.dtype):
         close = bitwise_or(close, bitwise_and(ne(x, x), ne(y, y)))
-    gap = abs(sub(x, y)) if x.dtype != "bool" else ne(x, y)
-    allowed = add(mul(abs(y) if y.dtype != "bool" else y, rtol), atol)
+    if not dtypes.is_floating(x.dtype):                 # differences of integers may wrap around
+        x, y = x.to(dtypes.DEFAULT), y.to(dtypes.DEFAULT)
+    gap, allowed = abs(sub(x, y)), add(mul(abs(y), rtol), atol)
     return bitwise_or(close, bitwise_and(lt(gap, float("inf")), le(gap, allowed)))
 
 

@@ -7,7 +7,7 @@ from . import promotion
 from .declare import ALL, NUMBERS, RUN, composition, derived, none, scalar
 from .layouts import formatted
 from .samples import call, t
-from .values import Value, word
+from .values import TABLE, Value, word
 
 UNARY = (call(t(2, 3)), call(t(4, 3, order=(1, 0))), call(t(5, step=2)), call(t()), call(t(0, 3)), call(t(1)))
 HALF = (call(t(3, 40, dtype="float16")), call(t(3, 5, dtype="bfloat16")))
@@ -314,6 +314,13 @@ def pow(x, exponent):
 @composition("square(Tensor self) -> Tensor", samples=UNARY[:3] + (call(t(4, dtype="int64")), call(t(3, dtype="bool")), call(t(3, dtype="uint8"))))
 def square(x):
     return pow(x, 2)
+
+
+@composition("positive(Tensor(a) self) -> Tensor(a)", samples=UNARY[:1])
+def positive(x):
+    if x.dtype == "bool":
+        raise RuntimeError("[positive] The `+` operator, on a bool tensor is not supported.")
+    return TABLE["alias"](x)
 
 
 @composition("rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", method=False,

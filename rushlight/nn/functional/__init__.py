@@ -117,6 +117,7 @@ from rushlight.nn.functional.pooling import (
 from rushlight.nn.functional.shape import (
     bilinear,
     channel_shuffle,
+    pad,
     pixel_shuffle,
     pixel_unshuffle,
 )

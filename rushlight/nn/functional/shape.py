@@ -1,6 +1,11 @@
 """Elements moved between channels and places, bilinear forms."""
 
 
+from rushlight.nn.functional.shared import kernel
+
+pad = kernel("pad")
+
+
 def pixel_shuffle(input, upscale_factor):
     """(..., C r^2, H, W) -> (..., C, H r, W r)."""
     r = upscale_factor
