@@ -82,7 +82,7 @@ def div(x, y, rounding_mode):
 @div.derivative                     # by the operands: the result may be written afterwards
 def _(g, x, y, rounding_mode):
     if rounding_mode is not None:
-        return fill(g, 0), fill(g, 0)
+        return g.filled(0), g.filled(0)
     return g / y, -g * (x / y) / y
 
 
@@ -114,7 +114,7 @@ def sign(x):
 
 @sign.derivative
 def _(g):
-    return fill(g, 0)
+    return g.filled(0)
 
 
 @scalar("exp(Tensor self) -> Tensor", promote=promotion.floating, cost=8, samples=UNARY + HALF)
@@ -525,7 +525,7 @@ def copy(x, src, non_blocking):
 
 @copy.derivative
 def _(g):
-    return fill(g, 0), g
+    return g.filled(0), g
 
 
 @scalar("with_data(Tensor self, Tensor src) -> Tensor", promote=promotion.copying, domain=(), method=False, function=False,
@@ -547,4 +547,4 @@ def fill(x, value):
 
 @fill.derivative
 def _(g):
-    return fill(g, 0)
+    return g.filled(0)

@@ -2,7 +2,7 @@
 from rushlight import dtypes
 
 from .declare import FLOATS, NUMBERS, composition, none, scalar
-from .pointwise import ARITHMETIC, HALF, UNARY, div, fill, is_number, mul
+from .pointwise import ARITHMETIC, HALF, UNARY, div, is_number, mul
 from .samples import call, t
 from .values import word
 
@@ -22,7 +22,7 @@ def rounding(body):
     """An operator that gives whole numbers: integers stay as they are, and the slope is 0."""
     op = scalar(f"{body.__name__}(Tensor self) -> Tensor", cost=1,
                 samples=UNARY + HALF + (call(t(3, dtype="int64")), call(t(2, 3, low=-9, high=9))))(body)
-    op.derivative(lambda g: fill(g, 0))
+    op.derivative(lambda g: g.filled(0))
     return op
 
 
@@ -47,7 +47,7 @@ def rint(x):
     return x if is_whole(x) else word.rint(x)
 
 
-rint.derivative(lambda g: fill(g, 0))
+rint.derivative(lambda g: g.filled(0))
 
 
 @composition("round.decimals(Tensor self, *, int decimals=0) -> Tensor",
@@ -61,7 +61,7 @@ def round(x, decimals):
     return div(rint(mul(x, scale)), scale) if decimals > 0 else mul(rint(div(x, scale)), scale)
 
 
-round.derivative(lambda g: fill(g, 0))
+round.derivative(lambda g: g.filled(0))
 
 
 @scalar("frac(Tensor self) -> Tensor", domain=FLOATS[2:], cost=2, samples=UNARY + HALF)

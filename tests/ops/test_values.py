@@ -1,4 +1,4 @@
-"""Pointwise operators on what samples leave out: NaN, infinities, signed zeros, the ends of integers;
+"""Pointwise operators on what samples leave out: NaN, infinities, signed zeros, ends of integers;
 nothing, one element, repeated and stepped operands. One test an operator.
 """
 
