@@ -19,11 +19,13 @@ from .pointwise import (
     lifted,
     log,
     log1p,
+    lt,
     maximum,
     minimum,
     mul,
     ne,
     power,
+    sign,
     sin,
     sqrt,
     to,
@@ -257,13 +259,22 @@ def next_float(x, y):
     return word.next_float(x, y)
 
 
+# Of the half types: significant bits, the least number, the least normal one, the largest.
+HALF_NUMBERS = {"float16": (11, 2.0 ** -24, 2.0 ** -14, 65504.0), "bfloat16": (8, 2.0 ** -133, 2.0 ** -126, float.fromhex("0x1.fep127"))}
+
+
 @composition("nextafter(Tensor self, Tensor other) -> Tensor", samples=BINARY[:1] + BINARY[4:], derivative=none)
 def nextafter(x, y):
     """The next number of the dtype after x, towards y."""
-    for v in (x, y):
-        if v.dtype in dtypes.HALVES:                    # the next float32 is not the next half
-            raise NotImplementedError(f'[nextafter] "nextafter" not implemented for {v.dtype!r}')
-    return next_float(x, y)
+    if x.dtype != y.dtype or x.dtype not in dtypes.HALVES:
+        return next_float(x, y)
+    dtype, (bits, least, normal, largest) = x.dtype, HALF_NUMBERS[x.dtype]
+    x, y = x.to("float32"), y.to("float32")
+    step = where(lt(abs(x), 2 * normal), least, abs(x) * (1.25 * 2.0 ** -bits))        # rounds to the neighbour on either side
+    found = where(lt(x, y), x + step, x - step)
+    found = where(eq(abs(x), float("inf")), largest, abs(found)) * where(eq(found, 0), 1.0, sign(found))
+    found = where(eq(found, 0), copysign(found, x), found)
+    return where(eq(x, y), y, where(eq(x + y, x + y), found, where(ne(x, x), x, where(ne(y, y), y, found)))).to(dtype)
 
 
 @elementary("logaddexp(Tensor self, Tensor other) -> Tensor", cost=16, samples=BINARY[:1] + BINARY[2:])

@@ -4,7 +4,7 @@ import math
 from . import promotion
 from .declare import composition, derived, scalar
 from .elementary import UNIT, WIDE, copysign, erfc, tan
-from .pointwise import abs, eq, exp, gt, le, log, lt, sin, sqrt, where
+from .pointwise import abs, eq, exp, le, log, lt, sin, sqrt, where
 from .rounding import floor
 from .samples import call, t
 from .values import word
@@ -37,7 +37,7 @@ def digamma(x):
     tail = z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z * (1 / 132 - z * (691 / 32760 - z * (1 / 12)))))))
     found = found + (log(y) - 0.5 / y - tail)
     found = where(low, found - math.pi / tan(math.pi * (x - floor(x))), found)
-    found = where(eq(x, 0), -1 / x, where(le(x, 0), where(eq(x, floor(x)), float("nan"), found), found))
+    found = where(eq(x, 0), -1 / x, where(le(x, 0), where(eq(x, floor(x)), 0 * found, found), found))
     return where(eq(x, float("inf")), x, found)
 
 
@@ -81,8 +81,7 @@ def erfinv(x):
     y = where(lt(w, 5), p, q) * a
     for _ in range(2):
         y = y + (erfc(y) - (1 - a)) / (2 / math.sqrt(math.pi) * exp(-(y * y)))
-    y = where(eq(a, 1), float("inf"), where(gt(a, 1), float("nan"), y))
-    return copysign(y, x)
+    return copysign(where(eq(a, 1), float("inf"), y), x)            # beyond 1 the logarithm is NaN
 
 
 @erfinv.derivative
