@@ -25,7 +25,6 @@ from .pointwise import (
     mul,
     ne,
     power,
-    sign,
     sin,
     sqrt,
     to,
@@ -272,9 +271,9 @@ def nextafter(x, y):
     x, y = x.to("float32"), y.to("float32")
     step = where(lt(abs(x), 2 * normal), least, abs(x) * (1.25 * 2.0 ** -bits))        # rounds to the neighbour on either side
     found = where(lt(x, y), x + step, x - step)
-    found = where(eq(abs(x), float("inf")), largest, abs(found)) * where(eq(found, 0), 1.0, sign(found))
+    found = where(eq(x, float("inf")), largest, where(eq(x, float("-inf")), -largest, found))
     found = where(eq(found, 0), copysign(found, x), found)
-    return where(eq(x, y), y, where(eq(x + y, x + y), found, where(ne(x, x), x, where(ne(y, y), y, found)))).to(dtype)
+    return where(eq(x, y), y, where(ne(x, x), x, where(ne(y, y), y, found))).to(dtype)
 
 
 @elementary("logaddexp(Tensor self, Tensor other) -> Tensor", cost=16, samples=BINARY[:1] + BINARY[2:])
