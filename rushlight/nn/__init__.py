@@ -136,6 +136,13 @@ from rushlight.nn.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
+from rushlight.nn.resampling import (
+    Fold,
+    Unfold,
+    Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
+)
 from rushlight.nn.rnn import (
     GRU,
     LSTM,

@@ -23,6 +23,7 @@ from . import (
            rearranging,
            recurrent,
            reductions,
+           resampling,
            rounding,
            scans,
            scattering,
@@ -33,7 +34,7 @@ from . import (
 from .declare import Op
 from .values import TABLE
 
-__all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "convolution", "creation",
-           "elementary", "gamma", "indexing", "logic", "losses", "matrix", "normalization", "norms", "optimizers",
-           "ordering", "pointwise", "pooling", "products", "rearranging", "recurrent", "reductions", "rounding", "scans",
-           "scattering", "statistics", "triangles", "views"]
+__all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "convolution",
+           "creation", "elementary", "gamma", "indexing", "logic", "losses", "matrix", "normalization", "norms",
+           "optimizers", "ordering", "pointwise", "pooling", "products", "rearranging", "recurrent", "reductions",
+           "resampling", "rounding", "scans", "scattering", "statistics", "triangles", "views"]

@@ -114,6 +114,14 @@ from rushlight.nn.functional.pooling import (
     max_unpool2d,
     max_unpool3d,
 )
+from rushlight.nn.functional.resampling import (
+    fold,
+    interpolate,
+    unfold,
+    upsample,
+    upsample_bilinear,
+    upsample_nearest,
+)
 from rushlight.nn.functional.shape import (
     bilinear,
     channel_shuffle,
