@@ -14,6 +14,15 @@ from rushlight.nn import functional as F
 from .test_layers import build
 
 LAYERS = {
+    "nn.ZeroPad2d((1, 2, 0, 3))": (2, 3, 4, 5),
+    "nn.ConstantPad1d(2, 3.5)": (2, 3, 5),
+    "nn.ReflectionPad2d((1, 2, 0, 3))": (2, 3, 4, 5),
+    "nn.ReplicationPad1d(2)": (2, 3, 5),
+    "nn.ReplicationPad3d(1)": (1, 2, 3, 2, 3),
+    "nn.CircularPad2d((1, 2, 0, 3))": (2, 3, 4, 5),
+    "nn.Conv2d(3, 4, 3, padding=(1, 2), padding_mode='reflect')": (2, 3, 5, 6),
+    "nn.Conv2d(3, 4, (2, 3), padding='same', padding_mode='replicate')": (2, 3, 5, 6),
+    "nn.Conv1d(3, 4, 3, padding=2, padding_mode='circular', bias=False)": (2, 3, 5),
     "nn.Conv1d(3, 4, 3)": (2, 3, 9),
     "nn.Conv1d(4, 4, 3, stride=2, padding=1, dilation=2, groups=4, bias=False)": (2, 4, 9),
     "nn.Conv2d(3, 4, 3)": (2, 3, 6, 7),
