@@ -112,6 +112,23 @@ from rushlight.nn.normalization import (
     LocalResponseNorm,
     RMSNorm,
 )
+from rushlight.nn.padding import (
+    CircularPad1d,
+    CircularPad2d,
+    CircularPad3d,
+    ConstantPad1d,
+    ConstantPad2d,
+    ConstantPad3d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ReplicationPad3d,
+    ZeroPad1d,
+    ZeroPad2d,
+    ZeroPad3d,
+)
 from rushlight.nn.parameter import (
     Buffer,
     Parameter,
