@@ -92,7 +92,6 @@ from rushlight.nn.functional.normalization import (
     pairwise_distance,
     rms_norm,
 )
-from rushlight.nn.functional.padding import pad
 from rushlight.nn.functional.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
