@@ -213,6 +213,7 @@ bool keys_hold(PyObject* keys, PyObject* o) {
 
 bool absent(PyObject* o, PyObject* name) {
   if (PyDict_Check(o)) return !check(PyDict_Contains(o, name));
+  if (Py_TYPE(o) == &PyDictProxy_Type) return !check(PySequence_Contains(o, name));
   PyObject* found;
   int r = check(optional_attribute(o, name, &found));
   Py_XDECREF(found);

@@ -179,6 +179,8 @@ class Recorder {
     PyTypeObject* type = Py_TYPE(v_[p]);
     if (!stamp_type(type)) return Volatile;
     PyObject* of_class = _PyType_Lookup(type, name);
+    if (of_class && is_fields(name) && Py_TYPE(of_class) == &PyGetSetDescr_Type)
+      return v && stamp_fields(p) == v ? Held : Volatile;
     if (of_class && Py_TYPE(of_class)->tp_descr_set) return Volatile;
     PyObject* fields = stamp_fields(p);
     if (!fields) return Volatile;
@@ -208,11 +210,13 @@ class Recorder {
 
   State class_attribute(int p, PyObject* name, PyObject* v, bool* by_class) {
     auto* type = reinterpret_cast<PyTypeObject*>(v_[p]);
-    if (_PyType_Lookup(&PyType_Type, name) || !stamp_type(type)) return Volatile;
-    PyObject* found = _PyType_Lookup(type, name);
-    if (!found) return Volatile;
+    bool own = is_fields(name);                           // cls.__dict__, a view made each time
+    if ((!own && _PyType_Lookup(&PyType_Type, name)) || !stamp_type(type)) return Volatile;
+    PyObject* found = own ? nullptr : _PyType_Lookup(type, name);
+    if (!own && !found) return Volatile;
     if (state_[p] == Volatile) m_->expected[p] = v_[p];
     *by_class = true;
+    if (own) return Py_TYPE(v) == &PyDictProxy_Type ? Made : Volatile;
     if (found == v && (!Py_TYPE(found)->tp_descr_get || PyFunction_Check(found))) return Held;
     PyTypeObject* kind = Py_TYPE(found);
     return kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type ? Made : Volatile;
@@ -250,6 +254,10 @@ class Recorder {
       case GuardSource::Item: {
         bool plain = PyUnicode_CheckExact(s.key) || PyLong_CheckExact(s.key);
         if (!plain) return Volatile;
+        if (is_class_fields(p)) {
+          *by_class = true;
+          return item(mapping_of(o), s.key) == v ? Held : Volatile;
+        }
         if (PyTuple_CheckExact(o)) {
           *by_class = by_class_[p];
           return PyLong_CheckExact(s.key) ? Held : Volatile;
@@ -269,6 +277,25 @@ class Recorder {
       }
       default: return Volatile;
     }
+  }
+
+  bool is_fields(PyObject* name) {
+    return !PyUnicode_CompareWithASCIIString(name, "__dict__");
+  }
+
+  // Source `i`, remembered, is the __dict__ of a class.
+  bool is_class_fields(int i) {
+    const GuardSource& s = (*g_->sources)[i];
+    return Py_TYPE(v_[i]) == &PyDictProxy_Type && s.op == GuardSource::Attr && is_fields(s.key) &&
+           is_plain_class(v_[s.parent]);
+  }
+
+  static PyObject* mapping_of(PyObject* proxy) {
+    struct Proxy {
+      PyObject_HEAD
+      PyObject* mapping;
+    };
+    return reinterpret_cast<Proxy*>(proxy)->mapping;
   }
 
   PyObject* item(PyObject* table, PyObject* key) {
@@ -341,12 +368,8 @@ class Recorder {
   // A read-only view of a table, as modules share one where they have no hooks.
   bool stamp_proxy(int source) {
     PyObject* o = v_[source];
-    if (Py_TYPE(o) != &PyDictProxy_Type) return false;
-    struct Proxy {
-      PyObject_HEAD
-      PyObject* mapping;
-    };
-    PyObject* table = reinterpret_cast<Proxy*>(o)->mapping;
+    if (Py_TYPE(o) != &PyDictProxy_Type || is_class_fields(source)) return false;
+    PyObject* table = mapping_of(o);
     return is_table(table) && stamp(table, nullptr, nullptr, table);
   }
 
@@ -354,6 +377,7 @@ class Recorder {
     PyObject* o = v_[c.source];
     bool plain = PyUnicode_CheckExact(c.payload) || PyLong_CheckExact(c.payload);
     if (PyDict_Check(o)) return plain && stamp_table(c.source);
+    if (is_class_fields(c.source)) return plain;          // the class is stamped
     bool by_class = false;
     return PyUnicode_CheckExact(c.payload) && keeps_tables(Py_TYPE(o)) &&
            module_attribute(c.source, c.payload, nullptr, &by_class) == Held;

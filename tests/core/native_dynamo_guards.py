@@ -225,6 +225,8 @@ NAN = float("nan")
         ("bool", False, [0, [], None], [1]),
         ("absent", "x", [Thing(), {}, {"y": 1}, 5], [Thing(x=1), {"x": 1}]),
         ("absent", 3, [{}, {2: 1}], [{3: 1}]),
+        ("absent", "shared", [vars(int)], [vars(Thing)]),
+        ("absent", "keys", [vars(Thing)], [vars(dict)]),
         ("ints", None, [1, -(2**63), 2**63 - 1], [True, 1.0, 2**63, IntSub(2), None]),
         ("float", None, [1.0, NAN], [1, None]),
         ("true", lambda v: v > 3, [4], [3, "a"]),

@@ -85,6 +85,13 @@ class Facts:
         cls = self.source("type", at, None)
         self.check("is", self.source("attr", cls, "forward"), type(m).forward)
         self.check("absent", at, "nothing_of_this_name")
+        fields = self.source("attr", at, "__dict__")
+        self.check("absent", fields, "nothing_of_this_name")
+        self.check("absent", fields, "norm")
+        fields = self.source("attr", self.source("const", -1, type(m)), "__dict__")
+        self.check("absent", fields, "nothing_of_this_name")
+        if "__init__" in vars(type(m)):
+            self.check("is", self.source("item", fields, "__init__"), type(m).__init__)
         for name, value in vars(m).items():
             if type(value) in (int, float, str, bool, tuple) and name != "_changed_at":
                 self.check("eq", self.source("attr", at, name), value)
