@@ -32,7 +32,7 @@ from .classes import build_class, new_object
 from .iteration import END, get_iter, settle, step
 from .leaves import NATIVE_LEAVES
 from .tensors import TensorMethod
-from .variables.numbers import SymFloat, SymInt
+from .variables.numbers import SymFloat, SymInt, hint
 from .variables.objects import (
     Cell,
     Function,
@@ -51,20 +51,13 @@ PURE = {
     functools.reduce, itertools.tee, *(v for v in vars(math).values() if callable(v)),
     *(v for v in vars(operator).values() if isinstance(v, types.BuiltinFunctionType)),
 }  # fmt: skip
-OUTSIDE = {
-    print,
-    input,
-    open,
-    exec,
-    eval,
-    compile,
-    __import__,
-    globals,
-    locals,
-    dir,
-    id,
-    breakpoint,
-}
+MATH = {
+    getattr(math, n)
+    for n in (
+        "sqrt exp log log2 log10 pow sin cos tan tanh fabs exp2 cbrt expm1 log1p hypot atan2"
+    ).split()
+    if hasattr(math, n)
+}  # of floats that vary: nodes of the graph
 STRUCTURAL = {
     "append", "pop", "insert", "clear", "get", "setdefault", "keys", "values", "items",
     "move_to_end", "popitem", "appendleft", "popleft", "update", "reverse", "copy", "extend",
@@ -163,6 +156,9 @@ def hashable(value: Any) -> bool:
 def pure(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     state = f.state
     check(function, args)
+    if function in MATH and any(type(a) is SymFloat for a in args):
+        if isinstance(state.native(function, *map(hint, args)), float):
+            return state.float_node(function, *args)
     for a in args:
         state.realize_all(a)
     given = tuple(map(state.callable, args))
@@ -222,10 +218,10 @@ def method(f: Any, owner: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             f"a call of {type(owner).__name__}.{name}", "the object's behaviour is not modelled"
         )
     if isinstance(owner, dict) and name == "get" and args:
-        from .containers import ABSENT, plain_key
+        from .containers import ABSENT, looked_up
 
         shadow = state.unfilled(owner)
-        if shadow is not None and plain_key(args[0]):
+        if shadow is not None and looked_up(state, args[0]):
             found = state.item_of_unfilled(shadow, args[0], ABSENT)
             return found if found is not ABSENT else args[1] if len(args) > 1 else None
     if name == "append" and type(owner) is list and state.unfilled(owner) is not None:

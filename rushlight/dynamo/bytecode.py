@@ -52,7 +52,7 @@ class Instruction:
         return f"{self.position:4} {self.name}{value}{to}"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def instructions(code: CodeType) -> tuple[Instruction, ...]:
     """The instructions of a code object, in order."""
     raw = [i for i in dis.get_instructions(code) if i.opname not in HIDDEN]

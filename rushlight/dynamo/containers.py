@@ -31,7 +31,7 @@ def get_item(f: Any, value: Any, key: Any) -> Any:
     if cls is Opaque or type(key) is Opaque:
         raise unsupported("an item of an object", "its behaviour is not modelled")
     shadow = state.unfilled(value)
-    if shadow is not None and isinstance(value, dict) and plain_key(key):
+    if shadow is not None and isinstance(value, dict) and looked_up(state, key):
         found = state.item_of_unfilled(shadow, key, ABSENT)
         if found is not ABSENT:
             return found
@@ -70,6 +70,11 @@ def fixed_slice(key: slice) -> slice:
 
 def plain_key(key: Any) -> bool:
     return type(key) in (str, int, bool, bytes, type(None)) or isinstance(key, type)
+
+
+def looked_up(state: Any, key: Any) -> bool:
+    """Whether one item can be looked up apart: by a constant, or by a tensor from outside."""
+    return plain_key(key) or type(key) is TensorVar and id(key) in state.sources
 
 
 def class_item(f: Any, cls: type, key: Any) -> Any:
@@ -140,7 +145,7 @@ def contains(f: Any, container: Any, value: Any) -> bool:
     if cls is types.MappingProxyType:
         return bool(state.native(lambda: value in container))
     shadow = state.unfilled(container)
-    if shadow is not None and isinstance(container, dict) and plain_key(value):
+    if shadow is not None and isinstance(container, dict) and looked_up(state, value):
         return state.item_of_unfilled(shadow, value, ABSENT) is not ABSENT
     if isinstance(container, dict):
         state.fill(container)

@@ -133,3 +133,7 @@ def getter(target: Any, name: str) -> Any:
 
 def replay_changed(module: Any) -> None:
     module._changed()
+
+
+def set_grad(tensor: Any, value: Any) -> None:
+    tensor.grad = value

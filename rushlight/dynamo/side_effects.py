@@ -73,11 +73,15 @@ def prepare_effects(gen: Codegen, state: Any) -> list[Any]:
     for namespace, name, value in state.globals_written.values():
         gen.prepare(value)
         actions.append(lambda n=namespace, k=name, v=value: write_global(gen, n, k, v))
-    for kind, module in state.effects:
-        assert kind == "changed"
-        if not module.fresh:
-            gen.prepare(module)
-            actions.append(lambda m=module: call_with(gen, runtime.replay_changed, m))
+    for kind, target in state.effects:
+        if kind == "grad":
+            value = target.fields["grad"]
+            gen.prepare(target)
+            gen.prepare(value)
+            actions.append(lambda t=target, v=value: set_grad(gen, t, v))
+        elif not target.fresh:
+            gen.prepare(target)
+            actions.append(lambda m=target: call_with(gen, runtime.replay_changed, m))
     return actions
 
 
@@ -137,6 +141,10 @@ def discard(gen: Codegen, function: Any, *parts: Any) -> None:
 
 def call_with(gen: Codegen, function: Any, value: Any) -> None:
     discard(gen, function, lambda: gen.load(value))
+
+
+def set_grad(gen: Codegen, tensor: Any, value: Any) -> None:
+    discard(gen, runtime.set_grad, lambda: gen.load(tensor), lambda: gen.load(value))
 
 
 def write_global(gen: Codegen, namespace: dict, name: str, value: Any) -> None:

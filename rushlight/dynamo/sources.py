@@ -37,7 +37,8 @@ class Source:
         if op in ("attr", "dict_attr"):
             return f"{base}.{key}"
         if op in ("item", "index"):
-            return f"{base}[{key!r}]"
+            plain = isinstance(key, (str, int, float, bool, bytes, type(None), tuple))
+            return f"{base}[{key!r}]" if plain else f"{base}[<{type(key).__name__}>]"
         if op == "default":
             return f"{base}.__defaults__[{key}]"
         if op == "kwdefault":

@@ -58,6 +58,12 @@ def load_tensor_attribute(frame: Any, x: TensorVar, name: str) -> Any:
 
 
 def store_tensor_attribute(frame: Any, x: TensorVar, name: str, value: Any) -> None:
+    state = frame.state
+    if name == "grad" and id(x) in state.sources and fits_grad(x, value):
+        x.fields["grad"] = value
+        state.effects[:] = [e for e in state.effects if e[0] != "grad" or e[1] is not x]
+        state.effects.append(("grad", x))
+        return
     raise unsupported(
         f"assignment to attribute {name} of a tensor", "it changes the tensor outside the graph"
     )
@@ -83,8 +89,20 @@ def shape(frame: Any, x: TensorVar) -> Any:
     return tuple.__new__(eager.Size, map(lift, x.layout.shape))
 
 
+def fits_grad(x: TensorVar, value: Any) -> bool:
+    """Whether the assignment is sure to be taken."""
+    return value is None or (
+        type(value) is TensorVar
+        and x.leaf is True
+        and value.layout.dtype == x.layout.dtype
+        and value.layout.shape == x.layout.shape
+    )
+
+
 def grad(frame: Any, x: TensorVar) -> Any:
     state = frame.state
+    if "grad" in x.fields:
+        return x.fields["grad"]
     source = state.sources.get(id(x))
     if source is None or x.example is None:
         raise unsupported("the gradient of a tensor made in the frame", "it is not modelled")

@@ -246,7 +246,7 @@ class Wrapping:
         dims = set(MARKED.get(id(value), ())) | set(state.get("dims", ()))
         if self.force and type(value) is _core.Tensor:
             dims |= set(range(layout.rank))
-        return sorted(d for d in dims if layout.shape[d] > 1)
+        return sorted(d for d in dims if d < layout.rank and layout.shape[d] > 1)
 
     def node_of(self: Any, var: TensorVar) -> Any:
         """The tensor's node; an input from outside becomes a placeholder when first used."""
@@ -324,6 +324,9 @@ class Wrapping:
         """One item of such a dict, guarded alone."""
         if key in shadow.value:
             return self.realize(shadow.value[key])
+        if type(key) is TensorVar:
+            self.guard("is", self.sources[id(key)], key.example)
+            key = key.example
         if key in shadow.real:
             child = shadow.source.child("item", key)
             return self.wrap(shadow.real[key], child)

@@ -242,6 +242,47 @@ def test_disable_allow_in_graph_and_is_compiling():
     assert any("helper" in m.code for m in graphs())
 
 
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW"])
+def test_a_whole_training_step(optimizer):
+    def losses(transform):
+        rl.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2))
+        opt = getattr(rl.optim, optimizer)(net.parameters(), lr=0.1)
+
+        def step(a, b):
+            opt.zero_grad()
+            loss = nn.functional.mse_loss(net(a), b)
+            loss.backward()
+            opt.step()
+            return loss.detach()
+
+        run = transform(step)
+        return [run(rl.randn(5, 4), rl.randn(5, 2)).item() for _ in range(5)]
+
+    expected = losses(lambda f: f)
+    with config.changed(strict=True):
+        assert losses(compiled) == expected
+
+
+def test_gradients_assigned_by_hand():
+    def step(w, a):
+        (w * a).sum().backward()
+        with rl.no_grad():
+            w -= 0.1 * w.grad
+            kept = w.grad
+            w.grad = None
+            gone = w.grad
+            w.grad = kept * 2
+        return kept, gone, w.grad
+
+    results = []
+    for f in (step, compiled(step)):
+        w = rl.arange(3).float().requires_grad_()
+        kept, gone, last = [f(w, rl.ones(3)) for _ in range(3)][-1]
+        results.append((w.tolist(), kept.tolist(), gone, last.tolist(), w.grad is last))
+    assert results[0] == results[1]
+
+
 def test_explain_shows_graphs_guards_breaks_and_bytecode():
     def fn(a):
         b = a * 2
