@@ -232,9 +232,9 @@ class Operators:
         elements when it runs stands at the start of a graph, not behind a write."""
         if not self.graph.writes_inputs:
             return
-        if declaration.name not in LOOKS and declaration.kind != "library":
+        if declaration.name not in LOOKS and not declaration.name.startswith("linalg"):
             return
-        if declaration.name in ("div", "pow", "fmod", "mm", "bmm", "addmm") and all(
+        if declaration.name in ("div", "pow", "fmod", "remainder", "floor_divide") and all(
             dtypes.is_floating(t.layout.dtype) for t in tensors_in(operands)
         ):
             return
@@ -438,7 +438,8 @@ PLAIN = (int, float, bool, str, bytes, complex, type(None), type(...), _core.dty
 # What looks at elements, and may refuse them, when it runs.
 LOOKS = frozenset(
     "div floor_divide remainder fmod pow embedding gather index_select take take_along_dim scatter "
-    "index_put index_add cross_entropy_loss nll_loss one_hot bincount multinomial".split()
+    "index_put index_add index_copy index_fill scatter_add scatter_reduce cross_entropy_loss nll_loss "
+    "one_hot bincount multinomial histc cholesky inverse".split()
 )
 _in_place: dict[str, bool] = {}
 
