@@ -552,6 +552,26 @@ class Run {
   std::vector<Edge> captured_edges_;
 };
 
+__thread uint64_t backward_id __attribute__((tls_model("initial-exec"))) = 0;
+
+namespace {
+
+// A number for each run, so that hooks can tell one from another; odd where gradients of given
+// tensors are wanted.
+class BackwardScope {
+ public:
+  explicit BackwardScope(bool captures) : before_(backward_id) {
+    static uint64_t runs = 0;
+    backward_id = ++runs << 1 | captures;
+  }
+  ~BackwardScope() { backward_id = before_; }
+
+ private:
+  uint64_t before_;
+};
+
+}  // namespace
+
 Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create, PyObject* inputs,
     bool accumulating, bool allow_unused) {
   Ref list = checked(PySequence_Tuple(outputs));
@@ -567,6 +587,7 @@ Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create,
     raise(PyExc_RuntimeError, "'inputs' argument to backward() cannot be empty.");
   // Without autocast: each step has the dtypes that its forward step had.
   ModeScope scope((create ? mode | kGrad : mode & ~kGrad) & ~kCasting);
+  BackwardScope number(capturing);
   Run run(keep, capturing);
   for (Py_ssize_t i = 0; i < n; i++) {
     PyObject* o = PyTuple_GET_ITEM(list.py(), i);

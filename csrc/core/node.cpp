@@ -21,11 +21,29 @@ T* room(T* inside, int capacity, int n) {
   return n <= capacity ? inside : static_cast<T*>(std::malloc(sizeof(T) * n));
 }
 
+void drop_packed(Packed* p) {
+  if (p->maker.node) drop_later(py(p->maker.node));
+  Py_XDECREF(p->value);
+  Py_XDECREF(p->unpack);
+  delete p;
+}
+
 void drop_saved(Saved& s) {
+  if (s.packed) drop_packed(std::exchange(s.packed, nullptr));
   if (s.operand) drop_later(py(std::exchange(s.operand, nullptr)));
   if (s.storage) rl::decref(std::exchange(s.storage, nullptr));
   if (s.layout) rl::decref(std::exchange(s.layout, nullptr));
   if (s.counter) counter_drop(std::exchange(s.counter, nullptr));
+}
+
+int visit_saved(const Saved& s, visitproc visit, void* arg) {
+  Py_VISIT(s.operand);
+  if (const Packed* p = s.packed) {
+    Py_VISIT(p->value);
+    Py_VISIT(p->unpack);
+    Py_VISIT(p->maker.node);
+  }
+  return 0;
 }
 
 void drop_contents(Node* n) {
@@ -52,7 +70,8 @@ int traverse(PyObject* o, visitproc visit, void* arg) {
   Node* n = node_of(o);
   Py_VISIT(Py_TYPE(o));
   for (uint32_t i = 0; i < n->nedges; i++) Py_VISIT(n->edges[i].node);
-  for (uint32_t i = 0; i < n->nsaved; i++) Py_VISIT(n->saved[i].operand);
+  for (uint32_t i = 0; i < n->nsaved; i++)
+    if (int r = visit_saved(n->saved[i], visit, arg)) return r;
   for (uint32_t i = 0; i < n->nparams; i++) Py_VISIT(n->params[i]);
   Py_VISIT(n->variable);
   if (NodeExtra* e = n->extra) {
@@ -96,7 +115,24 @@ void dealloc(PyObject* o) {
 
 }  // namespace
 
+__thread PyObject* saved_hooks __attribute__((tls_model("initial-exec"))) = nullptr;
+
+// output >= 0: the hook gets the memory alone, for the tensor would hold its own node.
+void pack_saved(Saved& s, Tensor* t, int output) {
+  Ref hooks = Ref::borrow(saved_hooks);
+  Packed* p = s.packed = new Packed{};
+  s.output = output;
+  rl::incref(s.layout = t->layout);
+  p->unpack = Py_NewRef(PyTuple_GET_ITEM(hooks.py(), 1));
+  if (output < 0) p->maker = gradient_edge(t);
+  Own<Tensor> alone;
+  if (output >= 0) t = (alone = tensor_alias(t)).get();
+  ModeScope off(mode & ~kGrad);
+  p->value = checked(PyObject_CallOneArg(PyTuple_GET_ITEM(hooks.py(), 0), py(t))).release();
+}
+
 void save_memory(Saved& s, Tensor* t, int64_t version, int output) {
+  if (saved_hooks) return pack_saved(s, t, output);
   s.operand = nullptr;
   s.storage = t->storage;
   s.layout = t->layout;
@@ -110,7 +146,8 @@ void save_memory(Saved& s, Tensor* t, int64_t version, int output) {
 }
 
 void save_operand(Saved& s, Tensor* t, int64_t version) {
-  s = Saved{t, nullptr, nullptr, nullptr, 0, version, -1};
+  if (saved_hooks) return pack_saved(s, t, -1);
+  s = Saved{nullptr, t, nullptr, nullptr, nullptr, 0, version, -1};
   Py_INCREF(py(t));
 }
 
@@ -197,8 +234,7 @@ PyObject* saved_get(PyObject* o, PyObject* args) {
 }
 int saved_traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(o));
-  Py_VISIT(saved_of(o)->saved.operand);
-  return 0;
+  return visit_saved(saved_of(o)->saved, visit, arg);
 }
 int saved_clear(PyObject* o) {
   drop_saved(saved_of(o)->saved);
@@ -389,7 +425,23 @@ std::string node_name(Node* n) {
   return name + "Backward0";
 }
 
+// The tensor that an unpack hook gives, at the place in the graph of the one that was packed.
+Own<Tensor> unpacked(Node* n, const Saved& s) {
+  Packed* p = s.packed;
+  Ref made = checked(PyObject_CallOneArg(p->unpack, p->value));
+  if (!is_tensor(made.py()))
+    raise(PyExc_TypeError,
+        "Output of saved tensor unpack_hook expected to be a Tensor but got result of type %s",
+        Py_TYPE(made.py())->tp_name);
+  Own<Tensor> t = tensor_alias(tensor_of(made.py()));
+  if (!rl::is_floating(t->layout->dtype)) return t;
+  if (s.output >= 0 && n) attach(t.get(), n, s.output);
+  else if (p->maker.node) attach(t.get(), p->maker.node, p->maker.output);
+  return t;
+}
+
 Own<Tensor> saved_unpack(Node* n, const Saved& s) {
+  if (s.packed) return unpacked(n, s);
   int64_t version = s.operand ? version_of(s.operand) : s.counter ? s.counter->value : 0;
   const Layout* l = s.operand ? s.operand->layout : s.layout;
   if (!l) second_time();

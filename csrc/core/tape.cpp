@@ -282,6 +282,18 @@ PyObject* backward(PyObject*, PyObject* args, PyObject* kwargs) {
   });
 }
 
+PyObject* set_saved_hooks(PyObject*, PyObject* pair) {
+  if (pair != Py_None && (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2)) {
+    PyErr_SetString(PyExc_TypeError, "set_saved_hooks takes (pack, unpack) or None");
+    return nullptr;
+  }
+  PyObject* before = std::exchange(saved_hooks, pair == Py_None ? nullptr : Py_NewRef(pair));
+  return before ? before : Py_NewRef(Py_None);
+}
+PyObject* get_backward_id(PyObject*, PyObject*) {
+  return PyLong_FromUnsignedLongLong(backward_id);
+}
+
 template <class F>
 PyCFunction function(F f) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
@@ -297,6 +309,9 @@ PyMethodDef tape_functions[] = {
         "grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)"},
     {"backward", function(backward), METH_VARARGS | METH_KEYWORDS,
         "backward(tensors, grad_tensors, retain_graph, create_graph, inputs)"},
+    {"set_saved_hooks", set_saved_hooks, METH_O,
+        "(pack, unpack) for what is saved from now on in this thread, or None; returns what was"},
+    {"backward_id", get_backward_id, METH_NOARGS, "of the backward pass that runs, or 0; odd in one for given inputs"},
     {nullptr, nullptr, 0, nullptr},
 };
 

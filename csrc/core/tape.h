@@ -11,8 +11,12 @@ namespace core {
 
 struct Edge { Node* node; uint32_t output; };          // owned node, null: no gradient wanted
 
-// A tensor kept for the derivative: an operand (the object) or an output (its memory).
+// What a pack hook made of a saved tensor, what makes it a tensor again, and where that one belongs.
+struct Packed { PyObject *value, *unpack; Edge maker; };
+
+// A tensor kept for the derivative: an operand (the object) or an output (its memory); or packed.
 struct Saved {
+  Packed* packed;                                      // owned
   Tensor* operand;
   Storage* storage;
   Layout* layout;
@@ -63,6 +67,9 @@ struct Node {
   Layout* inline_outs[1];
 };
 extern PyTypeObject *NodeType, *SavedTensorType;
+// (pack, unpack) for tensors that are saved from now on, or null; owned, one a thread.
+extern __thread PyObject* saved_hooks;
+extern __thread uint64_t backward_id;                  // of the innermost run on this thread; 0: none
 inline Node* node_of(PyObject* o) { return reinterpret_cast<Node*>(o); }
 inline PyObject* py(Node* n) { return reinterpret_cast<PyObject*>(n); }
 inline Edge edge_to(Node* n, uint32_t output) { Py_INCREF(py(n)); return Edge{n, output}; }

@@ -1,0 +1,19 @@
+"""Hooks on the tensors that are saved for the backward pass."""
+
+from rushlight import _core
+
+
+class saved_tensors_hooks:
+    """`with saved_tensors_hooks(pack, unpack):` what operators save inside is `pack(tensor)`, and
+    backward reads `unpack` of that, which must give a tensor of the same values. The innermost
+    pair counts.
+    """
+
+    def __init__(self, pack_hook, unpack_hook):
+        self.pair, self.before = (pack_hook, unpack_hook), []
+
+    def __enter__(self):
+        self.before.append(_core.set_saved_hooks(self.pair))
+
+    def __exit__(self, *_):
+        _core.set_saved_hooks(self.before.pop())

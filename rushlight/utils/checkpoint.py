@@ -1,0 +1,286 @@
+"""Gradient checkpointing: what a function saves for backward is dropped, and computed again when
+backward needs it.
+
+Two forms, as in PyTorch. Not reentrant (use_reentrant=False): the function's operators are recorded
+as ever, but each saved tensor is replaced by a placeholder; the first one that backward unpacks
+runs the function again, whose saved tensors fill the placeholders in order. Reentrant: the function
+runs without recording, and one node runs it again and a backward pass of its own.
+"""
+
+import contextlib
+import warnings
+import weakref
+
+from rushlight import _core, eager
+from rushlight.eager import casting
+from rushlight.eager.functions import Function, backward
+from rushlight.eager.modes import enable_grad, no_grad
+from rushlight.eager.saved import saved_tensors_hooks
+
+
+class CheckpointError(RuntimeError):
+    """The function computed something else the second time."""
+
+
+class State:
+    """What decides about the results besides the arguments: the random stream and autocast."""
+
+    def __init__(self, preserve_rng_state):
+        self.rng = eager.get_rng_state() if preserve_rng_state else None
+        self.autocast = {
+            "dtype": casting.get_autocast_dtype("cpu"),
+            "enabled": casting.is_autocast_enabled("cpu"),
+            "cache_enabled": casting.is_autocast_cache_enabled(),
+        }
+
+    @contextlib.contextmanager
+    def again(self):
+        """As it was; the random stream then goes on where it stands now."""
+        now = eager.get_rng_state()
+        if self.rng is not None:
+            eager.set_rng_state(self.rng)
+        try:
+            with casting.autocast("cpu", **self.autocast):
+                yield
+        finally:
+            if self.rng is not None:
+                eager.set_rng_state(now)
+
+
+def checkpoint(
+    function,
+    *args,
+    use_reentrant=None,
+    context_fn=None,
+    determinism_check="default",
+    debug=False,
+    early_stop=True,
+    **kwargs,
+):
+    """function(*args, **kwargs), keeping its arguments instead of what its inside saves.
+
+    use_reentrant: False is the better form (works with autograd.grad, keyword arguments, any
+    nesting of arguments); True needs an argument that requires a gradient; None warns and means
+    True. preserve_rng_state (keyword, default True): the second run draws the same random
+    numbers. context_fn() -> (context of the first run, context of the second). determinism_check:
+    'default' compares shapes and dtypes of both runs, 'none' does not. early_stop: the second run
+    ends with the last tensor that is needed.
+    """
+    preserve = kwargs.pop("preserve_rng_state", True)
+    if use_reentrant is None:
+        warnings.warn(
+            "checkpoint: the use_reentrant parameter should be passed explicitly; "
+            "use_reentrant=False is recommended. The default is True.",
+            stacklevel=2,
+        )
+        use_reentrant = True
+    if use_reentrant:
+        if kwargs:
+            raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+        if context_fn is not None or debug:
+            raise ValueError(
+                "Passing `context_fn` or `debug` is only supported when use_reentrant=False."
+            )
+        return Reentrant.apply(function, preserve, *args)
+    if debug:
+        raise NotImplementedError("[checkpoint] debug=True is not supported")
+    if determinism_check not in ("default", "none"):
+        raise ValueError(
+            f"determinism_check should be one of ['default', 'none'], got {determinism_check!r}"
+        )
+    first, second = context_fn() if context_fn else (contextlib.nullcontext(),) * 2
+    if not _core.is_grad_enabled():
+        with first:
+            return function(*args, **kwargs)
+    checked = determinism_check == "default"
+    frame = Frame(function, args, kwargs, State(preserve), second, early_stop, checked)
+    with saved_tensors_hooks(frame.pack, frame.unpack), first:
+        return function(*args, **kwargs)
+
+
+# ---- not reentrant
+
+
+class Placeholder:
+    """Stands for a saved tensor."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Stop(Exception):
+    """Ends the second run: everything that is needed is there."""
+
+
+class Frame:
+    """One call of checkpoint: how to run the function again, and the placeholders to be filled.
+
+    The arguments are kept as saved tensors, so an outer checkpoint drops them too.
+    """
+
+    def __init__(self, function, args, kwargs, state, second, early_stop, checked):
+        self.function, self.state, self.second = function, state, second
+        self.early_stop, self.checked = early_stop, checked
+        self.placeholders, self.described = [], []  # weak references; (dtype, shape)
+        self.filled = {}  # number of a backward pass -> {placeholder: tensor}
+        self.names = list(kwargs)
+        self.flat = [kept(x) for x in (*args, *kwargs.values())]
+
+    def arguments(self):
+        flat = [x.again() if isinstance(x, Kept) else x for x in self.flat]
+        cut = len(flat) - len(self.names)
+        return flat[:cut], dict(zip(self.names, flat[cut:]))
+
+    def pack(self, x):
+        placeholder = Placeholder()
+        self.placeholders.append(weakref.ref(placeholder))
+        self.described.append((x.dtype, tuple(x.shape)))
+        return placeholder
+
+    def unpack(self, placeholder):
+        number = _core.backward_id()
+        table = self.filled.get(number) if number else None
+        if table is None:
+            table = self.run_again()
+            if number:
+                self.filled[number] = table
+        if placeholder not in table:  # read twice in one pass: once more, for this one alone
+            return self.run_again()[placeholder]
+        return table.pop(placeholder)
+
+    def run_again(self):
+        """{placeholder: tensor} for all that are still wanted."""
+        table, seen, wrong = weakref.WeakKeyDictionary(), 0, []
+
+        def pack(x):
+            nonlocal seen
+            i, seen = seen, seen + 1
+            if i < len(self.placeholders):
+                placeholder = self.placeholders[i]()
+                if (x.dtype, tuple(x.shape)) != self.described[i]:
+                    wrong.append((i, self.described[i], (x.dtype, tuple(x.shape))))
+                if placeholder is not None:
+                    table[placeholder] = x.detach()
+                if self.early_stop and seen == len(self.placeholders):
+                    raise Stop
+            return x.detach()
+
+        args, kwargs = self.arguments()
+        try:
+            with self.state.again(), enable_grad(), self.second:
+                with saved_tensors_hooks(pack, lambda x: x):
+                    self.function(*args, **kwargs)
+        except Stop:
+            pass
+        if seen != len(self.placeholders):
+            raise CheckpointError(
+                "checkpoint: A different number of tensors was saved during the original forward "
+                f"and recomputation.\nNumber of tensors saved during forward: "
+                f"{len(self.placeholders)}\nNumber of tensors saved during recomputation: {seen}."
+            )
+        if wrong and self.checked:
+            lines = (f"tensor {i}: saved {a}, recomputed {b}" for i, a, b in wrong)
+            raise CheckpointError(
+                "checkpoint: Recomputed values for the following tensors have different metadata "
+                "than during the forward pass.\n" + "\n".join(lines)
+            )
+        return table
+
+
+class Kept:
+    """A tensor argument, saved."""
+
+    def __init__(self, x):
+        self.saved, self.needs = _core.SavedTensor(x), x.requires_grad
+
+    def again(self):
+        x = self.saved.unpack()
+        return x.detach().requires_grad_() if self.needs else x.detach()
+
+
+def kept(x):
+    return Kept(x) if isinstance(x, eager.Tensor) else x
+
+
+# ---- reentrant
+
+
+class Reentrant(Function):
+    """The function as one node: backward runs it again, recorded, and then backward through it."""
+
+    @staticmethod
+    def forward(ctx, function, preserve, *args):
+        if not any(isinstance(x, eager.Tensor) and x.requires_grad for x in args):
+            warnings.warn(
+                "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=4
+            )
+        ctx.function, ctx.state = function, State(preserve)
+        ctx.others = [None if isinstance(x, eager.Tensor) else x for x in args]
+        ctx.places = [i for i, x in enumerate(args) if isinstance(x, eager.Tensor)]
+        ctx.save_for_backward(*(args[i] for i in ctx.places))
+        with no_grad():
+            return function(*args)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        if _core.backward_id() & 1:
+            raise RuntimeError(
+                "When use_reentrant=True, checkpoint is incompatible with .grad() or passing an "
+                "`inputs` parameter to .backward(). To resolve this error, you can either set "
+                "use_reentrant=False, or call .backward() without passing the `inputs` argument."
+            )
+        args = list(ctx.others)
+        for i, x in zip(ctx.places, ctx.saved_tensors):
+            args[i] = x.detach().requires_grad_(x.requires_grad)
+        with ctx.state.again(), enable_grad():
+            outs = ctx.function(*args)
+        outs = outs if isinstance(outs, (tuple, list)) else (outs,)
+        pairs = [
+            (o, g) for o, g in zip(outs, grads) if isinstance(o, eager.Tensor) and o.requires_grad
+        ]
+        if not pairs:
+            raise RuntimeError(
+                "none of output has requires_grad=True, this checkpoint() is not necessary"
+            )
+        backward([o for o, _ in pairs], [g for _, g in pairs])
+        found = (x.grad if isinstance(x, eager.Tensor) else None for x in args)
+        return (None, None, *found)
+
+
+def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwargs):
+    """functions (a Sequential, or modules) one after another in `segments` parts; each but the
+    last is a checkpoint.
+    """
+    preserve = kwargs.pop("preserve_rng_state", True)
+    if kwargs:
+        raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+    if use_reentrant is None:
+        warnings.warn(
+            "checkpoint_sequential: the use_reentrant parameter should be passed explicitly; "
+            "use_reentrant=False is recommended. The default is True.",
+            stacklevel=2,
+        )
+        use_reentrant = True
+    functions = list(functions.children() if hasattr(functions, "children") else functions)
+    size = len(functions) // segments
+    if not size:
+        raise ValueError(
+            f"[checkpoint_sequential] {segments} segments of {len(functions)} functions"
+        )
+
+    def part(start, end):
+        def run(x):
+            for f in functions[start:end]:
+                x = f(x)
+            return x
+
+        return run
+
+    last = size * (segments - 1)
+    for start in range(0, last, size):
+        input = checkpoint(
+            part(start, start + size),
+            input,
+            use_reentrant=use_reentrant,
+            preserve_rng_state=preserve,
+        )
+    return part(last, len(functions))(input)
