@@ -46,6 +46,9 @@ def _libraries():
 
 _libraries()
 __version__ = "0.1.0"
+from math import e, inf, nan, pi  # noqa: E402, F401
+
+newaxis = None
 if _os.environ.get("RUSHLIGHT_LOGS") or _os.environ.get("RUSHLIGHT_COMPILE_DEBUG"):
     from .observation import start_logs
 
@@ -65,6 +68,7 @@ _LAZY = {
     "dynamo": "dynamo",
     "compiler": "compiler",
     "amp": "amp",
+    "random": "random",
 }
 # Functions that load their room when they are first asked for.
 _LAZY_FUNCTIONS = {
@@ -82,6 +86,37 @@ _LAZY_FUNCTIONS = {
         ),
         "eager.casting",
     ),
+    **dict.fromkeys(
+        (
+            "are_deterministic_algorithms_enabled",
+            "can_cast",
+            "finfo",
+            "get_default_device",
+            "get_float32_matmul_precision",
+            "get_num_interop_threads",
+            "iinfo",
+            "is_complex",
+            "is_deterministic_algorithms_warn_only_enabled",
+            "is_floating_point",
+            "is_inference_mode_enabled",
+            "is_nonzero",
+            "is_storage",
+            "is_tensor",
+            "numel",
+            "promote_types",
+            "result_type",
+            "set_default_device",
+            "set_default_dtype",
+            "set_flush_denormal",
+            "set_float32_matmul_precision",
+            "set_num_interop_threads",
+            "typename",
+            "use_deterministic_algorithms",
+        ),
+        "eager.inquiry",
+    ),
+    "default_generator": "eager.randomness",
+    "set_printoptions": "eager.printing",
     "save": "interop.checkpoint",
     "load": "interop.checkpoint",
     "compile": "pipeline",

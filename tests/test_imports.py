@@ -40,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "inductor": {"fx", "fake", "loops", "ops", "runtime"},
     "report": set(),
     "amp": {"eager"},
+    "random": {"eager"},
     "cuda": {"amp", "eager", BINDINGS},
     "utils": {"ops", "eager", BINDINGS},
     "serialization": {"interop"},

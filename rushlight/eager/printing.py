@@ -2,7 +2,34 @@
 
 from math import isfinite
 
-PRECISION, THRESHOLD, EDGE, WIDTH = 4, 1000, 3, 80
+from rushlight import dtypes
+
+PRECISION, THRESHOLD, EDGE, WIDTH, SCIENTIFIC = 4, 1000, 3, 80, None
+
+PROFILES = {
+    "default": (4, 1000, 3, 80),
+    "short": (2, 1000, 2, 80),
+    "full": (4, float("inf"), 3, 80),
+}
+
+
+def set_printoptions(
+    precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None
+):
+    """How tensors are printed: digits, elements before they are summarised, those shown at each
+    end, characters a line; profile: 'default', 'short' or 'full'. sci_mode: always or never in
+    scientific notation; None decides by the values, and so does leaving it out.
+    """
+    global PRECISION, THRESHOLD, EDGE, WIDTH, SCIENTIFIC
+    if profile is not None:
+        if profile not in PROFILES:
+            raise ValueError(f"[set_printoptions] unknown profile {profile!r}")
+        PRECISION, THRESHOLD, EDGE, WIDTH = PROFILES[profile]
+    given = (precision, threshold, edgeitems, linewidth)
+    PRECISION, THRESHOLD, EDGE, WIDTH = (
+        old if new is None else new for old, new in zip((PRECISION, THRESHOLD, EDGE, WIDTH), given)
+    )
+    SCIENTIFIC = sci_mode
 
 
 class Formatter:
@@ -21,6 +48,8 @@ class Formatter:
         low, high = min(map(abs, numbers)), max(map(abs, numbers))
         self.whole = all(v == int(v) for v in numbers)
         self.scientific = high / low > 1000.0 or high > 1e8 or low < 1e-4
+        if SCIENTIFIC is not None:
+            self.scientific = SCIENTIFIC
         self.width = max(len(self.raw(v)) for v in numbers)
 
     def raw(self, v):
@@ -41,11 +70,12 @@ def text(x):
     plain = x.detach()
     dtype = plain.dtype
     suffixes = []
-    default = dtype.name in ("float32", "int64", "bool")
+    usual = dtypes.DEFAULT
+    default = dtype.name in (usual, "int64", "bool")
     if plain.numel() == 0:
         if plain.dim() != 1:
             suffixes.append(f"size={tuple(plain.shape)}")
-        if dtype.name != "float32":
+        if dtype.name != usual:
             suffixes.append(f"dtype={dtype!r}")
         body = "[]"
     else:

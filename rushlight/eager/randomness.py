@@ -19,19 +19,40 @@ class Generator:
     """
 
     def __init__(self, device="cpu"):
-        self.device, self.seed, self.offset = device, 0, 0
-        self.manual_seed(int.from_bytes(os.urandom(7), "little"))
+        if str(device) != "cpu":
+            raise RuntimeError(
+                f"[Generator] device {str(device)!r} is not available: this build runs on the CPU"
+            )
+        self._seed, self.offset = 0, 0
+        self.seed()
+
+    @property
+    def device(self):
+        from .methods import device
+
+        return device("cpu")
 
     def manual_seed(self, seed):
         """Start the stream again; negative seeds wrap as in PyTorch. Returns the generator."""
         seed = int(seed)
         if not -(2**63) <= seed < 2**64:
             raise RuntimeError(f"[manual_seed] the seed must fit in 64 bits, got {seed}")
-        self.seed, self.offset = (seed + 2**63) % 2**64 - 2**63, 0
+        self._seed, self.offset = (seed + 2**63) % 2**64 - 2**63, 0
         return self
 
+    def seed(self):
+        """Start the stream at a seed from the system, which is returned."""
+        return self.manual_seed(int.from_bytes(os.urandom(7), "little")).initial_seed()
+
+    def clone_state(self):
+        """Another generator at the same place of the same stream."""
+        other = Generator()
+        other.move_to(self.position())
+        return other
+
     def initial_seed(self):
-        return self.seed % 2**64
+        """The seed that the stream started at, not negative."""
+        return self._seed % 2**64
 
     def reserve(self, count):
         """(seed, first counter) for `count` numbers."""
@@ -43,23 +64,26 @@ class Generator:
             return STREAMS[-1](count)
         start = self.offset
         self.offset += max(int(count), 1)
-        return self.seed, start
+        return self._seed, start
 
     def position(self):
         """Where the stream stands; `move_to` takes it."""
-        return self.seed, self.offset
+        return self._seed, self.offset
 
     def move_to(self, position):
-        self.seed, self.offset = position
+        self._seed, self.offset = position
 
     def get_state(self):
-        return _core.tensor(list(struct.pack("<qq", self.seed, self.offset)), _core.uint8)
+        return _core.tensor(list(struct.pack("<qq", self._seed, self.offset)), _core.uint8)
 
     def set_state(self, state):
+        """What get_state gave, of this generator or another. Returns the generator."""
+        if not isinstance(state, _core.Tensor) or state.dtype is not _core.uint8:
+            raise TypeError("[set_state] expected a uint8 tensor, as get_state gives")
         data = bytes(state.tolist())
         if len(data) != 16:
             raise RuntimeError(f"[set_state] expected 16 bytes of state, got {len(data)}")
-        self.seed, self.offset = struct.unpack("<qq", data)
+        self._seed, self.offset = struct.unpack("<qq", data)
         return self
 
 
@@ -72,19 +96,22 @@ def manual_seed(seed):
 
 
 def initial_seed():
+    """The seed of the default stream."""
     return default_generator.initial_seed()
 
 
 def seed():
-    """A new seed from the system; returns it."""
-    return manual_seed(int.from_bytes(os.urandom(7), "little")).initial_seed()
+    """A new seed from the system for the default stream; returns it."""
+    return default_generator.seed()
 
 
 def get_rng_state():
+    """Where the default stream stands: a uint8 tensor."""
     return default_generator.get_state()
 
 
 def set_rng_state(state):
+    """Put the default stream where `get_rng_state` found it."""
     default_generator.set_state(state)
 
 

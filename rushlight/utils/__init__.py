@@ -1,4 +1,4 @@
-"""`rushlight.utils`: loading data (`utils.data`)."""
+"""`rushlight.utils`: loading data (`utils.data`), gradient checkpointing (`utils.checkpoint`)."""
 
 
 def __getattr__(name):

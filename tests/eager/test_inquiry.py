@@ -1,0 +1,167 @@
+"""Small public functions, against PyTorch's."""
+
+import itertools
+
+import pytest
+
+import rushlight
+
+NAMES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+FLOATS, INTEGERS = NAMES[6:], NAMES[1:6]
+
+
+def both(oracle, name):
+    return getattr(rushlight, name), getattr(oracle, name)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_limits_of_floating_types(oracle, name):
+    ours, theirs = (library.finfo(d) for library, d in zip((rushlight, oracle), both(oracle, name)))
+    for field in ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype"):
+        assert getattr(ours, field) == getattr(theirs, field), field
+    assert repr(ours) == repr(theirs) and ours == rushlight.finfo(getattr(rushlight, name))
+    if name == "float32":
+        assert rushlight.finfo() == ours
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_limits_of_integer_types(oracle, name):
+    ours, theirs = (library.iinfo(d) for library, d in zip((rushlight, oracle), both(oracle, name)))
+    for field in ("bits", "max", "min", "dtype"):
+        assert getattr(ours, field) == getattr(theirs, field), field
+    assert str(ours.max) in repr(ours)
+
+
+def test_limits_of_other_types():
+    for call in (
+        lambda: rushlight.finfo(rushlight.int32),
+        lambda: rushlight.iinfo(rushlight.float32),
+        lambda: rushlight.iinfo(rushlight.bool),
+        lambda: rushlight.finfo(3),
+    ):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_types_that_meet(oracle):
+    for a, b in itertools.product(NAMES, NAMES):
+        (x, y), (p, q) = both(oracle, a), both(oracle, b)
+        assert str(rushlight.promote_types(x, p))[10:] == str(oracle.promote_types(y, q))[6:]
+        assert rushlight.can_cast(x, p) == oracle.can_cast(y, q), (a, b)
+
+
+def test_types_of_results(oracle):
+    def values(library):
+        tensors = [
+            library.ones(shape, dtype=getattr(library, n)) for n in NAMES for shape in ((), 2)
+        ]
+        return tensors + [True, 3, 1.5]
+
+    for (a, x), (b, y) in itertools.product(zip(values(rushlight), values(oracle)), repeat=2):
+        want = oracle.result_type(x, y)
+        assert str(rushlight.result_type(a, b))[10:] == str(want)[6:], (x, y)
+    with pytest.raises(TypeError):
+        rushlight.result_type("a", 1)
+
+
+def test_what_something_is():
+    x = rushlight.ones(2, 3)
+    assert rushlight.is_tensor(x) and not rushlight.is_tensor(3)
+    assert rushlight.is_storage(x.untyped_storage()) and not rushlight.is_storage(x)
+    assert rushlight.is_floating_point(x) and not rushlight.is_floating_point(x.long())
+    assert not rushlight.is_complex(x) and rushlight.numel(x) == 6
+    assert rushlight.is_nonzero(rushlight.tensor([2])) and not rushlight.is_nonzero(
+        rushlight.tensor(0.0)
+    )
+    for bad in (x, x[:0]):
+        with pytest.raises(RuntimeError, match="ambiguous"):
+            rushlight.is_nonzero(bad)
+    assert rushlight.typename(x) == "rushlight.FloatTensor"
+    assert rushlight.typename(x.bfloat16()) == "rushlight.BFloat16Tensor"
+    assert rushlight.typename(rushlight.nn.Linear) == "rushlight.nn.linear.Linear"
+    assert rushlight.typename(3) == "int"
+
+
+@pytest.mark.parametrize("name", ["float64", "bfloat16", "float32"])
+def test_the_default_dtype(oracle, name):
+    def made(library):
+        x = library.arange(3)
+        results = (
+            library.tensor([1.5]),
+            library.tensor(1),
+            library.ones(2),
+            library.rand(2),
+            library.full((2,), 1.5),
+            library.linspace(0, 1, 3),
+            x / 2,
+            x * 0.5,
+            library.exp(x),
+            x.float() * 0.5,
+            library.tensor(True) / 2,
+        )
+        return [str(v.dtype).split(".")[1] for v in results], repr(library.tensor([1.5]))
+
+    for library in (rushlight, oracle):
+        library.set_default_dtype(getattr(library, name))
+    try:
+        assert rushlight.get_default_dtype() is getattr(rushlight, name)
+        assert made(rushlight) == made(oracle)
+    finally:
+        for library in (rushlight, oracle):
+            library.set_default_dtype(library.float32)
+    assert made(rushlight) == made(oracle)
+    for bad in (rushlight.int32, "float32", None):
+        with pytest.raises(TypeError):
+            rushlight.set_default_dtype(bad)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"precision": 2},
+        {"threshold": 5, "edgeitems": 2},
+        {"linewidth": 40},
+        {"sci_mode": True},
+        {"profile": "short"},
+        {"profile": "full"},
+    ],
+    ids=str,
+)
+def test_printing(oracle, options):
+    def printed(library):
+        library.set_printoptions(**options)
+        try:
+            return [
+                repr(library.linspace(0, 1, 30)),
+                repr(library.arange(2000)),
+                repr(library.linspace(-3, 3, 12).reshape(3, 4)),
+            ]
+        finally:
+            library.set_printoptions(profile="default")
+
+    assert printed(rushlight) == printed(oracle)
+    with pytest.raises(ValueError, match="profile"):
+        rushlight.set_printoptions(profile="x")
+
+
+def test_switches():
+    assert not rushlight.are_deterministic_algorithms_enabled()
+    rushlight.use_deterministic_algorithms(True, warn_only=True)
+    assert rushlight.are_deterministic_algorithms_enabled()
+    assert rushlight.is_deterministic_algorithms_warn_only_enabled()
+    rushlight.use_deterministic_algorithms(False)
+    assert rushlight.get_float32_matmul_precision() == "highest"
+    rushlight.set_float32_matmul_precision("high")
+    assert rushlight.get_float32_matmul_precision() == "high"
+    with pytest.warns(UserWarning, match="not one of"):
+        rushlight.set_float32_matmul_precision("x")
+    rushlight.set_float32_matmul_precision("highest")
+    assert rushlight.get_num_interop_threads() == 1 and not rushlight.set_flush_denormal(True)
+    assert rushlight.get_default_device() == rushlight.device("cpu")
+    rushlight.set_default_device("cpu")
+    with pytest.raises(RuntimeError, match="not available"):
+        rushlight.set_default_device("cuda")
+    with rushlight.inference_mode():
+        assert rushlight.is_inference_mode_enabled()
+    assert not rushlight.is_inference_mode_enabled()
+    assert rushlight.inf == float("inf") and rushlight.newaxis is None and rushlight.pi > 3.14
