@@ -185,7 +185,7 @@ class Capture(Operators, Wrapping):
 
     def note_made(self, value: Any) -> Any:
         """Remember the step that made an object, for restarts."""
-        self.made[id(value)] = self.steps
+        self.made[id(value)] = self.steps - 1  # the one under way
         self.keep.append(value)
         return value
 

@@ -438,8 +438,8 @@ PLAIN = (int, float, bool, str, bytes, complex, type(None), type(...), _core.dty
 # What looks at elements, and may refuse them, when it runs.
 LOOKS = frozenset(
     "div floor_divide remainder fmod pow embedding gather index_select take take_along_dim scatter "
-    "index_put index_add index_copy index_fill scatter_add scatter_reduce cross_entropy_loss nll_loss "
-    "one_hot bincount multinomial histc cholesky inverse".split()
+    "index_put index_add index_copy index_fill scatter_add scatter_reduce cross_entropy_loss "
+    "nll_loss one_hot bincount multinomial histc cholesky inverse".split()
 )
 _in_place: dict[str, bool] = {}
 

@@ -32,7 +32,7 @@ from rushlight.eager.randomness import default_generator
 
 from . import runtime
 from .breaks import Skip, unsupported
-from .bytecode import VERSION, Instruction, instructions, liveness, parameters
+from .bytecode import VERSION, Instruction, instructions, liveness, parameters, touched
 from .codegen import Codegen
 from .emit import call_instructions, const, load_attr, push_null
 from .interpreter import NULL, Previous
@@ -524,7 +524,7 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
     for position, depth, new in continuations(code, at, len(frame.stack)):
         kept = depth - new
         nulls = tuple(v is NULL for v in frame.stack[:kept]) + (False,) * new
-        bound = set(frame.locals)
+        bound = {*frame.locals, *touched(instructions(code)[at])[1]}
         if opens_call(instructions(code)[last_of(code, at)]):
             bound |= stored_between(code, at, position)  # arguments run before the call
         local = tuple(sorted(n for n in alive[position] if n in bound and n not in cells))
@@ -572,8 +572,6 @@ def set_hook(hook: Any) -> list:
 
 
 def stored_between(code: Any, first: int, last: int) -> set[str]:
-    from .bytecode import touched
-
     listed = instructions(code)
     if last <= first:
         return set()

@@ -192,7 +192,7 @@ class Program:
         self.budget -= 1
         simple = [
             self.assign, self.assign, self.assign_int, self.augment, self.listing, self.mapping, self.boxing,
-            self.unpacking, self.in_place, self.brk, self.walrus, self.globe, self.generator, self.assertion,
+            self.unpacking, self.in_place, self.brk, self.walrus, self.globe, self.generator, self.assertion, self.oddity, self.oddity,
         ]  # fmt: skip
         compound = [
             self.if_,
@@ -300,6 +300,51 @@ class Program:
             f"log.append([q for q in count(2, {t})])", f"log.append(max((q for q in (1, {self.integer(scope)})), default=0))",
             f"log.extend(itertools.islice(count(5, {t}), 2))", f"log.append(dict(enumerate(count(2, {t}))))",
         ))  # fmt: skip
+
+    def oddity(self, depth, scope):
+        """Objects that outlive the statement: closures, iterators, aliases, exceptions, classes."""
+        t, i, l, d = (
+            self.tensor(scope),
+            self.integer(scope),
+            self.pick(*scope["l"]),
+            self.pick(*scope["d"]),
+        )
+        a, b = self.fresh("q"), self.fresh("q")
+        self.emit(
+            depth,
+            self.pick(
+                f"{a} = [lambda k={i}, j=j: k + j for j in range(2)]; log.append({a}[0]() + {a}[1](1))",
+                f"{a} = iter([1, {i}, 3]); log.append(next({a})); print('it'); log.append(list({a}))",
+                f"{a} = zip([1, 2], 'ab'); next({a}); print('zip'); log.append(list({a}))",
+                f"{a} = (v for v in [1, {i}]); log.append(next({a})); print('gen'); log.append(list({a}))",
+                f"{a} = {l}; {a}.append({i}); print(len({l})); log.append({a} is {l})",
+                f"{a} = {{'self': {l}}}; {d}['more'] = {a}; print('d'); log.append({d}['more']['self'] is {l})",
+                f"{a} = [1, 2]; {b} = [{a}, {a}]; print('al'); {a}.append(3); log.append(({b}, {b}[0] is {b}[1]))",
+                f"{a} = Box({t}); {b} = {a}.bump; print('bm'); {b}({i}); log.append({a}.k)",
+                f"{a} = functools.partial(helper, {t}); print('pt'); log.append({a}({i}))",
+                f"{a} = Pair({t}, {i}); {a}.right = [{a}.right]; print('pr'); log.append({a}.right)",
+                f"{a} = collections.OrderedDict(z=1, y={i}); {a}.move_to_end('z'); log.append(list({a}.items()))",
+                f"{a} = collections.deque([1, 2, {i}], maxlen=2); {a}.append(9); print('dq'); log.append(list({a}))",
+                f"{a} = {{1, 2, {i}}}; {a}.add(7); print('set'); log.append(sorted({a}))",
+                f"{a} = collections.defaultdict(list); {a}['k'].append({t}); print('dd'); log.append({a})",
+                f"log.append(sorted([(2, 'b'), (1, {i})], key=lambda v: v[0]))",
+                f"log.append([{a} + {b} for {a} in range(2) for {b} in (1, {i}) if {a} != {b}])",
+                f"log.append({{**{d}, 'p': 1}} == {d}); log.append([*map(lambda v: v * 2, (1, {i}))])",
+                f"{a} = max([Box({t}, 1), Box({t}, 2)], key=len); log.append({a}.k)",
+                f"{a}, {b} = {l}, {d}; del {a}; log.append(list({b}))",
+                f"log.append((lambda *r, **kw: (len(r), sorted(kw)))(*{l}, **{{'a': 1}}))",
+                f"log.append([next((v for v in {l} if v == {i}), 'none'), any(v == 1 for v in [{i}])])",
+                f"Box.total = {i}; log.append(box.total)",
+                f"{a} = slice(0, {i} % 3); log.append({t}[{a}]); log.append([1, 2, 3][{a}])",
+                f"{a} = enumerate(['p', 'q'], {i}); log.append(next({a})); print('en'); log.append(dict({a}))",
+                f"{a} = reversed([1, {i}]); print('rv'); log.append(list({a}))",
+                f"{a} = {d}.items(); print('iv'); log.append(len({a}))",
+                f"log.append(rl.is_grad_enabled()); log.append((x is y, {l} is log))",
+                f"{a} = ValueError({i}); log.append(isinstance({a}, Exception)); log.append({a}.args)",
+                f"{a} = range({i} % 4); print({a}); log.append(list({a}))",
+                f"log.append(str({i}).zfill(3) + repr([{i}]) + '{{}}-{{}}'.format({i}, 'e'))",
+            ),
+        )
 
     def assertion(self, depth, scope):
         self.emit(depth, f"log.append(('ok', {self.test(scope)}))")
@@ -513,7 +558,8 @@ def compare(seed, text):
     text = text or Program(seed).text()
     plain, other = build(text, seed), build(text, seed)
     dynamo.reset()
-    compiled = rl.compile(other["program"], backend="eager")
+    dynamic = True if seed % 4 == 3 else None
+    compiled = rl.compile(other["program"], backend="eager", dynamic=dynamic)
     for k in (0, 0, 1, 2):
         results = []
         for space, f in ((plain, plain["program"]), (other, compiled)):
