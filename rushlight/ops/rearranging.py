@@ -1,7 +1,7 @@
 """The same elements in other places: compositions of views, copies and `cat`."""
 from .assembly import cat, constant_pad_nd, diag_embed
-from .declare import composition
-from .layouts import memory_order, positive
+from .declare import ALL, composition, library
+from .layouts import like_operands, positive, shaped
 from .pointwise import clone
 from .reductions import sum
 from .samples import call, t
@@ -9,8 +9,6 @@ from .views import (
     diagonal,
     expand,
     narrow,
-    permute,
-    product,
     reshape,
     transpose,
     unsqueeze,
@@ -19,32 +17,22 @@ from .views import (
 )
 
 
-@composition("flip(Tensor self, int[] dims) -> Tensor",
-             samples=(call(t(2, 3), (0,)), call(t(2, 3), (0, 1)), call(t(4, 3, order=(1, 0)), (-1,)), call(t(3, dtype="int64"), (0,)),
-                      call(t(0, 3), (0,)), call(t(5, step=2), (0,))))
+@library("flip(Tensor self, int[] dims) -> Tensor", routine="flip", strided=True, domain=ALL,
+         layout=shaped(lambda x, dims: like_operands([x.layout], x.shape, x.dtype, x.device)),
+         samples=(call(t(2, 3), (0,)), call(t(2, 3), (0, 1)), call(t(4, 3, order=(1, 0)), (-1,)), call(t(3, dtype="int64"), (0,)),
+                  call(t(0, 3), (0,)), call(t(5, step=2), (0,)), call(t(2, 3, 4), (0, 2)), call(t(3, 5, dtype="bfloat16"), (1,)),
+                  call(t(4, dtype="bool"), (0,)), call(t(), ()), call(t(3, 4), ())))
 def flip(x, dims):
     """The order of elements along dims reversed."""
-    if not dims or not x.rank:
-        return clone(x)
-    order = memory_order([x.layout], x.rank)            # the result lies in memory as x does
-    y = permute(x, tuple(order))
-    for d in positive(dims, x.rank):
-        y = reverse(y, order.index(d))
-    return permute(y, tuple(order.index(d) for d in range(x.rank)))
+    mask = 0
+    for d in positive(dims, x.rank) if dims else ():
+        mask |= 1 << d
+    return (mask,)
 
 
-def reverse(x, dim):
-    """Rows of a table, taken from the last one on."""
-    from .creation import steps
-    from .indexing import embedding
-    n, order = x.shape[dim] if x.rank else 1, [dim, *(d for d in range(x.rank) if d != dim)]
-    if x.numel() == 0 or not x.rank:
-        return clone(x)
-    front = permute(x, tuple(order)) if dim else x
-    turned = embedding(reshape(front, (n, product(front.shape[1:]))), steps((n,), n - 1, -1, dtype="int64"), -1)
-    back = [order.index(d) for d in range(x.rank)]
-    out = reshape(turned, front.shape)
-    return clone(permute(out, tuple(back)), memory_format="contiguous") if dim else out
+@flip.derivative
+def _(g, dims):
+    return flip(g, dims)
 
 
 @composition("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", structural=("shifts",),
@@ -163,8 +151,8 @@ def reflect(x, dim, before, after):
                            f"{after}) at dimension {dim} of input {list(x.shape)}")
     x, before, after = cut(x, dim, before, after)
     n = x.shape[dim]
-    return joined(x, [reverse(narrow(x, dim, 1, before), dim) if before else None, x,
-                      reverse(narrow(x, dim, n - 1 - after, after), dim) if after else None], dim)
+    return joined(x, [flip(narrow(x, dim, 1, before), (dim,)) if before else None, x,
+                      flip(narrow(x, dim, n - 1 - after, after), (dim,)) if after else None], dim)
 
 
 def replicate(x, dim, before, after):
@@ -207,8 +195,6 @@ def trace(x):
     if x.rank != 2:
         raise RuntimeError(f"[trace] expected a matrix, but got tensor with dim {x.rank}")
     return sum(diagonal(x, 0, 0, 1))
-
-
 
 
 @composition("fliplr(Tensor self) -> Tensor", samples=(call(t(2, 3)),))
