@@ -87,6 +87,7 @@ def parse(argv):
     parser.add_argument("--sample", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--compile", action="store_true", help="train the compiled model")
     return parser.parse_args(argv)
 
 
@@ -101,12 +102,13 @@ def main(argv=None):
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.steps)
     print(f"{len(text):,} characters; {sum(p.numel() for p in model.parameters()):,} parameters")
+    run = torch.compile(model) if args.compile else model
     state, at, losses, began = None, 0, [], time.perf_counter()
     for step in range(1, args.steps + 1):
         if at + args.length + 1 > len(data):
             state, at = None, 0
         x, y = data[at : at + args.length], data[at + 1 : at + args.length + 1]
-        loss, state = train_step(model, optimizer, x, y, state)
+        loss, state = train_step(run, optimizer, x, y, state)
         schedule.step()
         at += args.length
         losses.append(loss.item())
