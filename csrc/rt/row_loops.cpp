@@ -1,8 +1,12 @@
-// The loops of row_loops.h for one instruction set, RL_LEVEL. No header with code is included: what this
+// The loops of row_loops.h for one instruction set, RL_LEVEL (v2 where nobody says). No header with code is included: what this
 // file instantiates could otherwise be the copy that the whole library uses.
 #include <cstdint>
 
 #include "row_loops.h"
+
+#ifndef RL_LEVEL
+#define RL_LEVEL v2
+#endif
 
 namespace rl {
 namespace RL_LEVEL {
