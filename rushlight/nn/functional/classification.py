@@ -70,7 +70,6 @@ def _chosen(input, target, dim, weight, ignore_index):
     return -chosen.masked_fill(ignored, 0.0) * weights, weights.sum
 
 
-@casts("float32")
 def cross_entropy(
     input,
     target,
@@ -86,6 +85,21 @@ def cross_entropy(
     input: floating, (C), (N, C) or (N, C, d...). target: int64 ids in [0, C) (IndexError), or
     probabilities. weight: one a class. label_smoothing: so much of the target is spread evenly.
     """
+    plain = weight is None and not label_smoothing and size_average is None and reduce is None
+    if plain and reduction == "mean" and getattr(target, "dtype", None) is eager.int64:
+        try:
+            return _cross_entropy(input, target, 1, ignore_index)
+        except (IndexError, RuntimeError):  # the checks below say what is wrong
+            pass
+    return _every_cross_entropy(
+        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+    )
+
+
+@casts("float32")
+def _every_cross_entropy(
+    input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+):
     reduction = _reduction(reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
