@@ -305,7 +305,7 @@ PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf
           return run_leaf(name, recipe, memo.loop, memo.outs, tensors, numbers, into).release();
         // Another thread may replace the entry meanwhile: run on a copy.
         OwnLoop own;
-        size_t bytes = sizeof(rl::LoopPlan) + sizeof(int64_t) * memo.loop->count;
+        size_t bytes = rl::loop_bytes(memo.loop);
         own.loop = static_cast<rl::LoopPlan*>(std::malloc(bytes));
         std::memcpy(static_cast<void*>(own.loop), memo.loop, bytes);
         for (int i = 0; i < recipe.noutputs; i++) rl::incref(own.outs[i] = memo.outs[i]);

@@ -7,6 +7,7 @@
 //   n[axes*(2+nbuf)]            its base
 // It returns 0, or 1 + v where v is the first index value that was out of range (zigzag-coded: 2v or -2v-1).
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include "dtype.h"
 #include "layout.h"
@@ -89,6 +90,12 @@ struct LoopPlan {
   bool empty;                  // the outputs have no element
   int64_t n[];
 };
+
+// The size of a plan with all its numbers, those of the excess loops too: what a copy takes.
+inline std::size_t loop_bytes(const LoopPlan* p) {
+  const int64_t numbers = p->count + static_cast<int64_t>(p->excess) * (2 + p->nbuf);
+  return sizeof(LoopPlan) + sizeof(int64_t) * static_cast<std::size_t>(numbers);
+}
 
 // Operand layouts (and, for out= and in-place, given output layouts, else null) -> outputs' layouts (new references in
 // `outs`) and the loops. `sizes` is the full shape for Sized, {size} for IntoTable. `op` names the operator in errors:

@@ -326,3 +326,19 @@ def test_long_bodies_run_in_stages():
     assert "[512]" in c.source
     check(chain, x(7, 0), x(1), kernels=1)
     check(chain, x(40, 30).t(), x(1), kernels=1)
+
+
+def test_loops_beyond_a_kernels_own_are_kept_from_call_to_call():
+    """Large enough to release the interpreter's lock: the remembered loops are copied then."""
+
+    def f(a):
+        b = a.reshape(4, 64, 8, 32).permute(2, 0, 3, 1)
+        c = a.reshape(4, 64, 8, 32).permute(0, 2, 3, 1)[:, ::2]
+        return b * 2 + 1, b.contiguous() - 1, rl.exp(c) + c
+
+    c = compiled(f, x(4, 64, 256))
+    junk = []
+    for i in range(8):
+        a = x(4, 64, 256)
+        same(c(a), f(a))
+        junk.append(rl.full((1 << (10 + i),), -(2.0**40)))
