@@ -45,11 +45,11 @@ PAST_END = {(3, 11): 0, (3, 12): 1}.get(VERSION, 2)
 
 
 class Resume:
-    """What is known of a resume function: the code it continues, how positions differ, which
-    arguments are cells."""
+    """What is known of a resume function: the code it continues, where its positions stand in
+    that code, which arguments are cells."""
 
-    def __init__(self, origin: Any, shift: int, cells: frozenset[str], nulls: tuple) -> None:
-        self.origin, self.shift, self.cells, self.nulls = origin, shift, cells, nulls
+    def __init__(self, origin: Any, positions: dict[int, int], cells: frozenset[str]) -> None:
+        self.origin, self.positions, self.cells = origin, positions, cells
 
 
 RESUMES: dict[Any, Resume] = {}  # code of a resume function -> what is known of it
@@ -219,7 +219,9 @@ def resume_function(code: Any, namespace: dict, at: int, nulls: tuple, local: tu
     for NULLs), the locals, and the cells of the frame."""
     known = RESUMES.get(code)
     if known is not None:
-        origin, at = known.origin, at - known.shift
+        if at not in known.positions:
+            raise Skip(unsupported("a break", "inside what the assembler took apart"))
+        origin, at = known.origin, known.positions[at]
         cells = tuple(sorted(known.cells))
     else:
         origin = code
@@ -245,7 +247,7 @@ def build_resume(
         out.append(push_null() if null else Instr("LOAD_FAST", next(given)))
     out.append(Instr("JUMP_FORWARD", entry))
     listing = body.listing(start)
-    shift = sum(isinstance(i, Instr) for i in out) - start
+    first = sum(isinstance(i, Instr) for i in out)
     out += (
         with_super(map(as_cell, listing), origin) if VERSION == (3, 11) else map(as_cell, listing)
     )
@@ -258,8 +260,26 @@ def build_resume(
     code = made.to_code(
         stacksize=origin.co_stacksize + len(nulls) + 4, compute_exception_stack_depths=False
     )
-    RESUMES[code] = Resume(origin, shift, frozenset(cells), nulls)
+    RESUMES[code] = Resume(origin, corresponding(code, first, origin, start), frozenset(cells))
     return types.FunctionType(code, namespace, origin.co_name)
+
+
+def corresponding(code: Any, first: int, origin: Any, start: int) -> dict[int, int]:
+    """Positions of a resume function -> positions of its origin. The assembler takes an instruction
+    on two variables apart where their numbers have grown too large for one."""
+    found = {}
+    here = instructions(code)
+    at = first
+    for i in instructions(origin)[start:]:
+        found[at] = i.position
+        apart = i.name.count("_FAST") == 2 and here[at].name.count("_FAST") == 1
+        at += 2 if apart else 1
+        if i.name == "LOAD_GLOBAL" and i.value == "super" and at < len(here):
+            following = instructions(origin)[i.position + 1]
+            if following.name == "PRECALL" and here[at].name == "LOAD_DEREF":
+                at += 2  # what `with_super` put there
+    assert at == len(here), "a resume function differs from its origin"
+    return found
 
 
 def as_cell(item: Any) -> Any:

@@ -978,6 +978,38 @@ def break_in_conditional_expression(a):
     )
 
 
+class Loud(Base):
+    def value(self):
+        print("loud", self.t.sum().item())
+        first = super().value()
+        print("again")
+        return first + super().value() + super(Loud, self).double
+
+    def deeper(self):
+        f = lambda: self.t + 1
+        print("deeper")
+        return super().value() + f()
+
+
+@program(breaks=None)
+def break_with_super(a):
+    return Loud(a).value(), Loud(a).deeper()
+
+
+@program(breaks=None)
+def break_in_a_function_of_many_variables(a):
+    b, c, d, e, f, g, h, i, j, k = range(10)
+    m, n, o, p, q, r, s, t = b + c, d + e, f + g, h + i, j + k, b + k, c + j, d + i
+    out = []
+    for u in range(3):
+        v, w = u + t, s + r
+        out.append([(a * z).sum().item() for z in (v, w)])
+        print(v + w, m + n, o + p)
+        v, w = w + q, v + q
+        out.append(v * w)
+    return out, b + c + d + e + f + g + h + i + j + k
+
+
 @program(breaks=None)
 def raises(a):
     b = a + 1
