@@ -62,10 +62,30 @@ class Body:
     def __init__(self, code: Any) -> None:
         self.code = code
         self.bytecode = Bytecode.from_code(code)
-        self.items = [i for i in self.bytecode if not isinstance(i, SetLineno)]
+        self.second: set[int] = set()  # ids of the second halves of what was one instruction
+        self.items = self.taken_apart(i for i in self.bytecode if not isinstance(i, SetLineno))
         self.restore_depths()
-        self.at: list[int] = [n for n, i in enumerate(self.items) if isinstance(i, Instr)]
+        self.at: list[int] = [n for n, i in enumerate(self.items) if self.begins(i)]
         self.before: dict[int, list] = {}  # position -> what is put in front of it
+
+    def taken_apart(self, items: Any) -> list:
+        """3.13's instructions on two variables as two: the assembler cannot number their variables
+        above 15."""
+        out: list[Any] = []
+        for item in items:
+            if isinstance(item, Instr) and is_double(item.name):
+                first, second = (n.strip("_") + "_FAST" for n in item.name.split("_FAST")[:2])
+                a, b = item.arg
+                out.append(Instr(first, a, location=item.location))
+                out.append(Instr(second, b, location=item.location))
+                self.second.add(id(out[-1]))
+            else:
+                out.append(item)
+        return out
+
+    def begins(self, item: Any) -> bool:
+        """Whether it is the first (or only) part of an instruction."""
+        return isinstance(item, Instr) and id(item) not in self.second
 
     def restore_depths(self) -> None:
         """The assembler forgets the stack depths of handlers, which the exception table has, and
@@ -81,7 +101,7 @@ class Body:
                 if item.entry in waiting:
                     waiting.remove(item.entry)
                     empty |= {id(item), id(item.entry)}
-            elif isinstance(item, Instr):
+            elif self.begins(item):
                 for begin in waiting:
                     handler = listed[position].handler
                     assert handler is not None
@@ -108,11 +128,16 @@ class Body:
             index -= 1
         position = start
         for item in self.items[index:]:
-            if isinstance(item, Instr):
+            if self.begins(item):
                 out += self.before.get(position, ())
                 position += 1
             out.append(item)
         return out
+
+
+def is_double(name: str) -> bool:
+    """`STORE_FAST_LOAD_FAST` and its like."""
+    return name.count("_FAST") == 2 and name.endswith("_FAST")
 
 
 def prefix_length(code: Any) -> int:
@@ -265,15 +290,13 @@ def build_resume(
 
 
 def corresponding(code: Any, first: int, origin: Any, start: int) -> dict[int, int]:
-    """Positions of a resume function -> positions of its origin. The assembler takes an instruction
-    on two variables apart where their numbers have grown too large for one."""
+    """Positions of a resume function -> positions of its origin."""
     found = {}
     here = instructions(code)
     at = first
     for i in instructions(origin)[start:]:
         found[at] = i.position
-        apart = i.name.count("_FAST") == 2 and here[at].name.count("_FAST") == 1
-        at += 2 if apart else 1
+        at += 2 if is_double(i.name) else 1
         if i.name == "LOAD_GLOBAL" and i.value == "super" and at < len(here):
             following = instructions(origin)[i.position + 1]
             if following.name == "PRECALL" and here[at].name == "LOAD_DEREF":
