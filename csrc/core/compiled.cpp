@@ -1,6 +1,5 @@
-// The CompiledFunction type: binds a call as the original function would, finds the entry whose
-// guards hold, and calls its target.
-// Invariant: a call that cannot be bound goes to the original, which raises its own TypeError.
+// The CompiledFunction type: finds the entry whose guards hold for a call, and calls its target.
+// Invariant: no Python runs between the call and the target unless a guard or a miss needs it.
 #include "compiled.h"
 
 namespace core {
@@ -9,156 +8,6 @@ PyTypeObject* CompiledFunctionType;
 PyObject *run_original, *retry;
 
 namespace {
-
-// ---- binding
-
-bool same_name(PyObject* a, PyObject* b) {
-  return a == b || (PyUnicode_GET_LENGTH(a) == PyUnicode_GET_LENGTH(b) && !PyUnicode_Compare(a, b));
-}
-
-// Keywords into `slots` or `extra` (the dict of **kwargs, or null). False: does not bind.
-bool bind_keywords(const CompiledFunction* cf, PyObject* const* values, PyObject* names,
-    PyObject** slots, PyObject* extra) {
-  PyObject* known = cf->code->co_localsplusnames;
-  int last = cf->positional + cf->keyword_only;
-  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(names); k++) {
-    PyObject* name = PyTuple_GET_ITEM(names, k);
-    int at = cf->code->co_posonlyargcount;
-    while (at < last && PyTuple_GET_ITEM(known, at) != name) at++;
-    if (at == last) {
-      at = cf->code->co_posonlyargcount;
-      while (at < last && !same_name(PyTuple_GET_ITEM(known, at), name)) at++;
-    }
-    if (at < last) {
-      if (slots[at]) return false;
-      slots[at] = values[k];
-    } else if (extra) {
-      check(PyDict_SetItem(extra, name, values[k]));
-    } else {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool bind_defaults(const CompiledFunction* cf, Bound& b) {
-  PyObject* defaults = cf->function ? PyFunction_GET_DEFAULTS(cf->function) : nullptr;
-  PyObject* table = cf->function ? PyFunction_GET_KW_DEFAULTS(cf->function) : nullptr;
-  Py_ssize_t n = defaults ? PyTuple_GET_SIZE(defaults) : 0;
-  for (int i = 0; i < cf->positional + cf->keyword_only; i++) {
-    if (b.slots[i]) continue;
-    PyObject* value = nullptr;
-    if (i < cf->positional) {
-      Py_ssize_t at = i - (cf->positional - n);
-      if (at >= 0) value = PyTuple_GET_ITEM(defaults, at);
-    } else if (table) {
-      value = PyDict_GetItemWithError(table, PyTuple_GET_ITEM(cf->code->co_localsplusnames, i));
-      if (!value && PyErr_Occurred()) throw PythonError();
-    }
-    if (!value) return false;
-    b.owned.push(Py_NewRef(value));
-    b.slots[i] = value;
-    b.defaults = true;
-  }
-  return true;
-}
-
-bool bind(const CompiledFunction* cf, PyObject* const* args, Py_ssize_t given, PyObject* names,
-    Bound& b) {
-  if (cf->simple && !names && given == cf->positional && !cf->self) {
-    b.locals = args;
-    b.direct = true;
-    return true;
-  }
-  int n = cf->positional, flags = cf->code->co_flags, at = 0;
-  b.slots.resize(cf->names);
-  std::memset(b.slots.data(), 0, sizeof(PyObject*) * cf->names);
-  if (cf->self) b.slots[at++] = cf->self;                 // `simple` or not, it has a parameter
-  Py_ssize_t taken = given < n - at ? given : n - at;
-  for (Py_ssize_t i = 0; i < taken; i++) b.slots[at++] = args[i];
-  if (given > taken && !(flags & CO_VARARGS)) return false;
-  int place = n + cf->keyword_only;
-  if (flags & CO_VARARGS) {
-    PyObject* rest = check(PyTuple_New(given - taken));
-    b.owned.push(rest);
-    for (Py_ssize_t i = taken; i < given; i++)
-      PyTuple_SET_ITEM(rest, i - taken, Py_NewRef(args[i]));
-    b.slots[place++] = rest;
-  }
-  PyObject* extra = nullptr;
-  if (flags & CO_VARKEYWORDS) {
-    b.owned.push(extra = check(PyDict_New()));
-    b.slots[place] = extra;
-  }
-  if (names && !bind_keywords(cf, args + given, names, b.slots.data(), extra)) return false;
-  b.locals = b.slots.data();
-  return bind_defaults(cf, b);
-}
-
-// ---- calling
-
-// The bound parameters as a call again: positional ones, *args, keyword-only ones and **kwargs.
-struct Arguments {
-  Small<PyObject*, 12> values;
-  Ref names;
-  int positional = 0;
-};
-void spread(const CompiledFunction* cf, const Bound& b, Arguments& out) {
-  int n = cf->positional, k = cf->keyword_only, flags = cf->code->co_flags, place = n + k;
-  for (int i = 0; i < n; i++) out.values.push(b.locals[i]);
-  if (flags & CO_VARARGS) {
-    PyObject* rest = b.locals[place++];
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rest); i++)
-      out.values.push(PyTuple_GET_ITEM(rest, i));
-  }
-  out.positional = out.values.size();
-  PyObject* extra = flags & CO_VARKEYWORDS ? b.locals[place] : nullptr;
-  Py_ssize_t total = k + (extra ? PyDict_GET_SIZE(extra) : 0);
-  if (!total) return;
-  out.names = checked(PyTuple_New(total));
-  for (int i = 0; i < k; i++) {
-    out.values.push(b.locals[n + i]);
-    PyTuple_SET_ITEM(out.names.py(), i,
-        Py_NewRef(PyTuple_GET_ITEM(cf->code->co_localsplusnames, n + i)));
-  }
-  PyObject *key, *value;
-  for (Py_ssize_t at = 0, i = k; extra && PyDict_Next(extra, &at, &key, &value); i++) {
-    out.values.push(value);
-    PyTuple_SET_ITEM(out.names.py(), i, Py_NewRef(key));
-  }
-}
-
-// Entries are shared by all functions of one code object; a target that closes over cells gets
-// those of the function that is called.
-Ref for_function(PyObject* target, PyObject* function) {
-  if (!function || !PyFunction_Check(target) || !PyFunction_Check(function))
-    return Ref::borrow(target);
-  PyObject *mine = PyFunction_GET_CLOSURE(target), *cells = PyFunction_GET_CLOSURE(function);
-  if (!mine || !cells || mine == cells) return Ref::borrow(target);
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(target));
-  auto* original = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
-  Ref closure = checked(PyTuple_New(PyTuple_GET_SIZE(mine)));
-  bool same = true;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mine); i++) {
-    PyObject* name =
-        PyTuple_GET_ITEM(code->co_localsplusnames, code->co_nlocalsplus - code->co_nfreevars + i);
-    PyObject* cell = PyTuple_GET_ITEM(mine, i);
-    int first = original->co_nlocalsplus - original->co_nfreevars;
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(cells); k++)
-      if (same_name(PyTuple_GET_ITEM(original->co_localsplusnames, first + k), name))
-        cell = PyTuple_GET_ITEM(cells, k);
-    same = same && cell == PyTuple_GET_ITEM(mine, i);
-    PyTuple_SET_ITEM(closure.py(), i, Py_NewRef(cell));
-  }
-  if (same) return Ref::borrow(target);
-  Ref made = checked(PyFunction_New(reinterpret_cast<PyObject*>(code), PyFunction_GET_GLOBALS(target)));
-  check(PyFunction_SetClosure(made.py(), closure.py()));
-  if (PyObject* defaults = PyFunction_GET_DEFAULTS(target))
-    check(PyFunction_SetDefaults(made.py(), defaults));
-  if (PyObject* defaults = PyFunction_GET_KW_DEFAULTS(target))
-    check(PyFunction_SetKwDefaults(made.py(), defaults));
-  return made;
-}
 
 PyObject* __attribute__((noinline)) call_spread(
     const CompiledFunction* cf, PyObject* target, const Bound& b) {
@@ -327,8 +176,8 @@ PyObject* call_original(
   return result;
 }
 
-PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names) {
-  CompiledFunction* cf = compiled_of(self);
+// One call, without the tail calls that may follow it.
+PyObject* call_once(CompiledFunction* cf, PyObject* const* args, size_t nargsf, PyObject* names) {
   return guarded([&]() -> PyObject* {
     StackScope stack;
     if (frame_thread.disabled) return PyObject_Vectorcall(cf->callable, args, nargsf, names);
@@ -341,6 +190,50 @@ PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
     return original ? call_original(cf, args, nargsf, names) : result;
   });
 }
+
+PyObject* vectorcall(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* names) {
+  return compiled_finish(call_once(compiled_of(self), args, nargsf, names));
+}
+
+// ---- tail calls
+
+PyTypeObject* TailCallType;
+
+TailCall* tail_of(PyObject* o) { return reinterpret_cast<TailCall*>(o); }
+
+PyObject* tail(PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  return guarded([&] {
+    Ref arguments = checked(PyTuple_New(n));
+    for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(arguments.py(), i, Py_NewRef(args[i]));
+    TailCall* t = PyObject_GC_New(TailCall, TailCallType);
+    check(reinterpret_cast<PyObject*>(t));
+    t->function = compiled_of(Py_NewRef(self));
+    t->arguments = arguments.release();
+    PyObject_GC_Track(reinterpret_cast<PyObject*>(t));
+    return reinterpret_cast<PyObject*>(t);
+  });
+}
+int tail_traverse(PyObject* o, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(o));
+  Py_VISIT(tail_of(o)->function);
+  Py_VISIT(tail_of(o)->arguments);
+  return 0;
+}
+void tail_dealloc(PyObject* o) {
+  PyTypeObject* type = Py_TYPE(o);
+  PyObject_GC_UnTrack(o);
+  Py_XDECREF(reinterpret_cast<PyObject*>(tail_of(o)->function));
+  Py_XDECREF(tail_of(o)->arguments);
+  PyObject_GC_Del(o);
+  Py_DECREF(type);
+}
+PyType_Slot tail_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(tail_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(tail_traverse)},
+    {0, nullptr},
+};
+PyType_Spec tail_spec = {"rushlight._core.TailCall", sizeof(TailCall), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, tail_slots};
 
 // ---- the Python type
 
@@ -623,6 +516,9 @@ PyMethodDef methods[] = {
     {"add_entry", add_entry, METH_VARARGS,
         "add_entry(guards, target): the target takes the call's arguments; None: run the original"},
     {"remove_entry", remove_entry, METH_O, "remove_entry(guards): was there one?"},
+    {"tail", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(tail)), METH_FASTCALL,
+        "tail(*args): a target returns this to go on with a call of this function; its own frame is "
+        "gone by then"},
     {"clear", clear_entries, METH_NOARGS, "drops all entries"},
     {"bind", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(bind_call)),
         METH_VARARGS | METH_KEYWORDS,
@@ -659,7 +555,19 @@ PyType_Spec spec = {"rushlight._core.CompiledFunction", sizeof(CompiledFunction)
 
 }  // namespace
 
+PyObject* compiled_finish(PyObject* result) {
+  while (result && __builtin_expect(Py_TYPE(result) == TailCallType, 0)) {
+    Ref held(result);
+    PyObject* arguments = tail_of(result)->arguments;
+    PyObject* next = call_once(tail_of(result)->function,
+        reinterpret_cast<PyTupleObject*>(arguments)->ob_item, PyTuple_GET_SIZE(arguments), nullptr);
+    result = next;
+  }
+  return result;
+}
+
 void compiled_init(PyObject* m) {
+  TailCallType = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&tail_spec)));
   CompiledFunctionType = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&spec)));
   add_type(m, "CompiledFunction", CompiledFunctionType);
   for (auto [name, place] : {std::pair{"RUN_ORIGINAL", &run_original}, std::pair{"RETRY", &retry}}) {

@@ -50,6 +50,19 @@ struct Bound {
   ~Bound() { for (int i = 0; i < owned.size(); i++) Py_DECREF(owned[i]); }
 };
 
+// binding.cpp
+bool bind(const CompiledFunction*, PyObject* const* args, Py_ssize_t given, PyObject* names, Bound&);
+// The bound parameters as a call again: positional ones, *args, keyword-only ones and **kwargs.
+struct Arguments {
+  Small<PyObject*, 12> values;
+  Ref names;
+  int positional = 0;
+};
+void spread(const CompiledFunction*, const Bound&, Arguments&);
+// Entries are shared by all functions of one code object; a target that closes over cells gets
+// those of the function that is called, by name.
+Ref for_function(PyObject* target, PyObject* function);
+
 // frame_cache.cpp: turns this thread's hook on (or off: null) for a while.
 class HookScope {
  public:
@@ -74,7 +87,17 @@ class StackScope {                                        // room for one more c
 
 extern PyObject *run_original, *retry;                    // sentinels that `miss` may return
 
-// Serves the call, or returns null with `original` set where the original is to run.
+// What `tail` returns: the call that the function which returns it goes on with. Native code makes
+// it once the frame is gone, so that a loop of breaks needs no depth.
+struct TailCall {
+  PyObject_HEAD
+  CompiledFunction* function;  // owned
+  PyObject* arguments;         // owned tuple
+};
+PyObject* compiled_finish(PyObject* result);              // steals; makes the calls that are left
+
+// Serves the call, or returns null with `original` set where the original is to run. The result may
+// be a TailCall.
 PyObject* compiled_serve(CompiledFunction*, PyObject* function, Bound&, PyObject* const* args,
     size_t nargsf, PyObject* names, bool* original);
 void frame_skip(PyCodeObject*);                           // frames of this code run as they are

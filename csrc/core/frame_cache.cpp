@@ -275,7 +275,8 @@ int frame_call(PyObject* hook, PyCodeObject* code, PyObject* function, PyObject*
     Bound b;
     b.locals = locals;
     StackScope stack;
-    return compiled_serve(compiled_of(value.py()), function, b, nullptr, 0, nullptr, &original);
+    return compiled_finish(
+        compiled_serve(compiled_of(value.py()), function, b, nullptr, 0, nullptr, &original));
   });
   return original ? 0 : 1;
 }

@@ -586,7 +586,7 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
             if passed:
                 out.append(Instr("SWAP", passed + 1))
             out.append(Instr("STORE_FAST", pending.pop()))
-        target = compiled_resume(function, frame.state.options)
+        target = compiled_resume(function, frame.state.options).tail
         out += set_hook(None)
         if VERSION >= (3, 13):
             out += [const(target), push_null()]

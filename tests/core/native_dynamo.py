@@ -275,6 +275,38 @@ def test_first_call_has_no_frames_of_the_compiler():
     ]
 
 
+def test_tail_calls():
+    """A target may go on with another compiled function once its own frame is gone."""
+
+    def fn(n, log):
+        return "original", n
+
+    def target(n, log):
+        log.append(sys._getframe().f_back.f_code.co_name)
+        if n == 0:
+            raise KeyError("at the end")
+        return made.tail(n - 1, log) if n > 1 else ("end", len(log))
+
+    made = compiled(fn, target, [ARG], [("type", 0, int)], lambda *a: RUN)
+    log = []
+    assert made(20_000, log) == ("end", 20_000)  # no depth, whatever the recursion limit
+    assert set(log) == {"test_tail_calls"}  # and no frames in between
+    with pytest.raises(KeyError, match="at the end") as seen:
+        first = compiled(fn, lambda n, log: made.tail(0, log))
+        first(1, [])
+    assert [f.name for f in seen.traceback] == ["test_tail_calls", "target"]
+    other = compiled(fn, lambda n, log: made.tail(1.5, log))
+    assert other(1, []) == ("original", 1.5)  # a miss there
+    short = compiled(fn, lambda n, log: made.tail(1))
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'log'"):
+        short(1, [])
+    with pytest.raises(TypeError):
+        made.tail(n=1)
+    kept = made.tail(5, [made])
+    with pytest.raises(TypeError):
+        type(kept)()
+
+
 def test_disabled():
     made = compiled(plain, lambda a, b=2: "target")
     assert core.compile_disabled(True) is False

@@ -246,6 +246,17 @@ def test_targets_run_with_the_hook_off():
         assert core.frame_hook() is hook
 
 
+def test_tail_calls_of_served_frames():
+    def on(x):
+        return "on", x, core.frame_hook()
+
+    made = CompiledFunction(on, on.__code__, lambda *a: RUN)
+    made.add_entry(Guards((), ()), on)
+    hook = Hook({"leaf": lambda x: made.tail(x)})
+    with FrameScope(hook):
+        assert caller(1) == (("on", 1, None), ("on", 2, None)) and core.frame_hook() is hook
+
+
 def test_disabled():
     hook = Hook({"leaf": leaf_target})
     with FrameScope(hook):

@@ -16,7 +16,7 @@ flags="-std=c++17 -O1 -g -fPIC -fno-omit-frame-pointer -fno-strict-aliasing -fsa
 
 objects() {                      # $1 room, $2 more flags: compiles what is older than its source
   for source in "$root"/csrc/"$1"/*.cpp; do
-    case $source in */test_*) continue ;; esac
+    case $source in */test_* | */row_loops.cpp) continue ;; esac
     object=$out/$1_$(basename "$source" .cpp).o
     newest=$(ls -t "$source" "$root"/csrc/core/*.h "$root"/csrc/rt/*.h "$object" 2>/dev/null | head -1)
     [ "$newest" = "$object" ] || $cxx $flags $2 -c "$source" -o "$object"
@@ -24,6 +24,9 @@ objects() {                      # $1 room, $2 more flags: compiles what is olde
 }
 for source in "$root"/csrc/core/*.c; do
   ${CC:-gcc} ${flags#-std=c++17} "-I$include" -c "$source" -o "$out/core_$(basename "$source" .c).o"
+done
+for level in v2 v3 v4; do                # compiled once an instruction set
+  $cxx $flags -DRL_LEVEL=$level -c "$root/csrc/rt/row_loops.cpp" -o "$out/rt_row_loops_$level.o"
 done
 objects rt "-fopenmp"
 objects core "-I$include"
