@@ -72,10 +72,12 @@ class Body:
         """3.13's instructions on two variables as two: the assembler cannot number their variables
         above 15."""
         out: list[Any] = []
+        item: Any
         for item in items:
             if isinstance(item, Instr) and is_double(item.name):
                 first, second = (n.strip("_") + "_FAST" for n in item.name.split("_FAST")[:2])
-                a, b = item.arg
+                pair: Any = item.arg
+                a, b = pair
                 out.append(Instr(first, a, location=item.location))
                 out.append(Instr(second, b, location=item.location))
                 self.second.add(id(out[-1]))

@@ -1,4 +1,4 @@
-# ruff: noqa: E501, B018, B009, UP031, UP032
+# ruff: noqa: E501, B018, B009, UP008, UP031, UP032
 """Python's statements and expressions around tensor operations: one function each, run eager and
 compiled on equal arguments. PYTEST_DONT_REWRITE: asserts are part of the programs."""
 
