@@ -50,7 +50,7 @@ class _Numbered(Module):
         gone = names[index] if isinstance(index, slice) else [names[_position(index, len(names))]]
         for name in gone:
             delattr(self, name)
-        self._renumber(list(self._modules.values()))
+        _Numbered._renumber(self, list(self._modules.values()))  # names given go too, as in PyTorch
 
     def _renumber(self, modules):
         self._modules.clear()

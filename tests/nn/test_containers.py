@@ -105,3 +105,10 @@ def test_parameter_dict():
         held["a"]
     with pytest.raises(TypeError, match="not a string"):
         held[3] = rushlight.ones(1)
+
+
+def test_deleting_numbers_every_module_anew():
+    layers = nn.Sequential(nn.Linear(1, 1), nn.Tanh(), nn.ReLU())
+    layers.add_module("head", nn.GELU())
+    del layers[1]
+    assert [name for name, _ in layers.named_children()] == ["0", "1", "2"]
