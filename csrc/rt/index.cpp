@@ -102,7 +102,9 @@ Places places_of(const char* op, ErrorKind kind, const Layout* l, const RoutineO
 // Slices along the first dim: no table of places is needed.
 void index_leading(const RoutineCall& c) {
   const RoutineOperand &self = c.in[0], &index = c.in[1];
-  const int64_t size = self.layout->dims[0], positions = index.layout->numel, run = size ? self.layout->numel / size : 0;
+  const int64_t size = self.layout->dims[0], positions = index.layout->numel;
+  int64_t run = 1;                                   // not numel / size: with no slices there is still an index to refuse
+  for (int d = 1; d < self.layout->ndim; d++) run *= self.layout->dims[d];
   if (positions == 0 || run == 0) return;
   const int64_t* at = index.as<int64_t>();
   check_indices(c.op, ErrorKind::Index, at, positions, size, 0, true);
