@@ -296,7 +296,9 @@ def from_numpy_copy(data):
     import numpy
 
     array = numpy.array(data, order="C")
-    return _core.from_numpy(array if array.ndim else array.reshape(1)).reshape(array.shape)
+    if array.ndim:
+        return _core.from_numpy(array)
+    return _core.from_numpy(array.reshape(1)).reshape(()).data  # the root of its own views
 
 
 def as_tensor(data, dtype=None, device=None):

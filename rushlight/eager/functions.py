@@ -168,13 +168,18 @@ def grad(
     grad_outputs=None,
     retain_graph=None,
     create_graph=False,
+    only_inputs=True,
     allow_unused=None,
     is_grads_batched=False,
     materialize_grads=False,
 ):
     """Gradients of the outputs with respect to the inputs, without touching `.grad`: a tuple, one
-    an input.
+    an input. `only_inputs` has no meaning any more.
     """
+    if not only_inputs:
+        import warnings
+
+        warnings.warn("[grad] only_inputs is ignored", FutureWarning, stacklevel=2)
     if is_grads_batched:
         raise NotImplementedError("[grad] is_grads_batched is not supported yet")
     if allow_unused is False and materialize_grads:

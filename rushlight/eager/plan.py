@@ -7,6 +7,7 @@ Core asks here once for each operator, dtypes, ranks and structural arguments (r
 
 from rushlight import _core, dtypes
 from rushlight.loops.lower import numbers_of, signature
+from rushlight.ops import TABLE
 from rushlight.ops.declare import HALVES, MISSING, Arguments, derived, many
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import NumberSymbol, Recorder, Symbol
@@ -143,8 +144,27 @@ def expanded(recorder, op, a, inputs, best):
     with recorder:
         out = recorder.inside(op, a)
     if any(c.op is op for c in recorder.calls):
+        if best in op.domain and takes_numbers(op) and any(is_number(v) for _, v in a.operands()):
+            recorder.calls.clear()
+            return filled(recorder, op, a, inputs, best)
         raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for {best!r}')
     return program.build(recorder, inputs, out, transparent=op.rule is derived)
+
+
+def takes_numbers(op):
+    return any("N" in pattern for pattern in op.patterns)
+
+
+def is_number(v):
+    return isinstance(v, (bool, int, float, NumberSymbol))
+
+
+def filled(recorder, op, a, inputs, best):
+    """A number where only tensors have a kernel (`2 & x`): it becomes a tensor without dims."""
+    full = TABLE["full"]
+    with recorder:
+        out = op(*a.map(lambda name, v: full((), v, dtype=best) if is_number(v) else v).values)
+    return program.build(recorder, inputs, out)
 
 
 def assembly(op, a):

@@ -8,6 +8,7 @@ from collections import namedtuple
 
 from rushlight import _core
 from rushlight.ops import TABLE
+from rushlight.ops.views import wrapped
 
 from . import factories
 from .indexing import count_of, index_put, index_put_
@@ -52,7 +53,10 @@ def medians(name):
     def function(input, dim=None, keepdim=False, *, out=None):
         if dim is None:
             if input.numel() == 0:
-                return factories.full((), float("nan"), dtype=input.dtype)
+                lowest = -(2 ** (8 * input.dtype.itemsize - 1))  # what a NaN becomes
+                whole = 0 if input.dtype.itemsize < 4 else lowest
+                nothing = float("nan") if input.is_floating_point() else whole
+                return factories.full((), nothing, dtype=input.dtype)
             return op(f"{name}_dim")(op("reshape")(input, (-1,)), 0, False)[0]
         more = {} if out is None else {"out": tuple(out)}
         return found(*op(f"{name}_dim")(input, dim, keepdim, **more))
@@ -239,8 +243,9 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
 
 def moved(x, source, to):
     """x with the dim `source` at the place `to`, the others in their order."""
-    order = [d for d in range(x.dim()) if d != source % x.dim()]
-    order.insert(to % x.dim(), source % x.dim())
+    source, to = wrapped(source, x.dim()), wrapped(to, x.dim())
+    order = [d for d in range(x.dim()) if d != source]
+    order.insert(to, source)
     return x if order == list(range(x.dim())) else op("permute")(x, order)
 
 

@@ -6,7 +6,7 @@ from .declare import composition
 from .pointwise import abs, eq, fill, gt, ne, power, sign, where
 from .reductions import amax, amin, euclidean_norm, sum
 from .samples import call, t
-from .views import unsqueeze
+from .views import unsqueeze, wrapped
 
 INF = float("inf")
 NORMS = (call(t(3, 4)), call(t(3, 4), 1, 1), call(t(3, 4), 3, 0, True), call(t(3, 4), INF, 1), call(t(3, 4), -INF), call(t(3, 4), 0, 1),
@@ -90,7 +90,7 @@ def renorm(x, p, dim, maxnorm):
     """Slices along `dim` scaled down to a p-norm of at most maxnorm."""
     if x.rank < 2:
         raise RuntimeError(f"[renorm] input needs at least 2 dimensions, got {x.rank} dimensions")
-    dim = dim % x.rank
+    dim = wrapped(dim, x.rank)
     n = linalg_vector_norm(x, p, tuple(d for d in range(x.rank) if d != dim), True)
     return x * where(gt(n, maxnorm), maxnorm / (n + 1e-7), 1.0)
 

@@ -35,11 +35,11 @@ def _(g, dims):
     return flip(g, dims)
 
 
-@composition("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", structural=("shifts",),
+@composition("roll(Tensor self, SymInt[1] shifts, int[1]? dims=[]) -> Tensor", structural=("shifts",),
              samples=(call(t(2, 3), (1,)), call(t(2, 3), (1,), (1,)), call(t(4, 3), (1, -2), (0, 1)), call(t(5), (7,), (0,)), call(t(0, 3), (1,), (0,))))
 def roll(x, shifts, dims):
     """Elements moved along dims; what leaves at one end enters at the other. Without dims, along the flattened tensor."""
-    shifts, dims = ((v,) if isinstance(v, int) else tuple(v) for v in (shifts, dims))
+    shifts, dims = ((v,) if isinstance(v, int) else tuple(v or ()) for v in (shifts, dims))
     if not dims:
         if len(shifts) != 1:
             raise RuntimeError(f"[roll] shifts and dimensions must align. shifts: {len(shifts)}, dims: 0")

@@ -142,7 +142,10 @@ class Symbol(Array):
 
 
 def recorder_of(a):
-    return next(v.recorder for v in a.tensors if isinstance(v, (Symbol, NumberSymbol)))
+    for v in a.tensors:
+        if isinstance(v, (Symbol, NumberSymbol)):
+            return v.recorder
+    raise TypeError(f"[{a.op_name}] expected a Tensor among the operands, got numbers only")
 
 
 class NumberSymbol(Value):

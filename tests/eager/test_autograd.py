@@ -756,3 +756,11 @@ def test_the_users_line_is_told():
         y.backward()
     assert "test_autograd.py" in note_of(caught.value)
     assert dtype_name(x) == "float32"
+
+
+def test_only_inputs_is_taken_and_ignored():
+    x = rl.ones(2, requires_grad=True)
+    (g,) = rl.autograd.grad((x * 3).sum(), x, retain_graph=True, only_inputs=True)
+    assert g.tolist() == [3, 3] and x.grad is None
+    with pytest.warns(FutureWarning, match="only_inputs"):
+        rl.autograd.grad((x * 3).sum(), x, only_inputs=False)

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rushlight as rl
@@ -436,3 +437,52 @@ def test_messages_are_one_line_of_sense():
     with raises(RuntimeError) as caught:
         rl.ones(2, 3) + rl.ones(4)
     assert len(str(caught.value)) < 300
+
+
+# ---- calls of a kind that slipped through
+
+EMPTY_READS = {
+    "index_select": lambda lib, i: lib.zeros(0).index_select(0, i),
+    "index_select rows": lambda lib, i: lib.zeros(0, 3).index_select(0, i),
+    "index": lambda lib, i: lib.zeros(0, 3)[i],
+    "take": lambda lib, i: lib.zeros(0).take(i),
+    "gather": lambda lib, i: lib.zeros(0).gather(0, i),
+    "embedding": lambda lib, i: lib.nn.functional.embedding(i, lib.zeros(0, 3)),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY_READS)
+def test_nothing_is_read_from_an_empty_tensor(name, oracle):
+    read = EMPTY_READS[name]
+    for lib in (rl, oracle):  # which of the two differs between the oracle's own shapes
+        with pytest.raises((IndexError, RuntimeError)):
+            read(lib, lib.tensor([0]))
+
+
+DIMS = {
+    "flip of no dims": lambda lib: lib.tensor(1.0).flip(1),
+    "flip twice": lambda lib: lib.tensor(1.0).flip((0, 0)),
+    "renorm": lambda lib: lib.ones(2, 3).renorm(2, 5, 1.0),
+    "unique_consecutive": lambda lib: lib.ones(3).unique_consecutive(dim=1),
+    "unique_consecutive of no dims": lambda lib: lib.tensor(1.0).unique_consecutive(dim=2),
+    "numbers for tensors": lambda lib: lib.logical_xor(lib.ones(2), True),
+    "a number for an exponent": lambda lib: lib.ldexp(lib.ones(2), 2),
+}
+
+
+@pytest.mark.parametrize("name", DIMS)
+def test_dims_and_numbers_that_do_not_fit(name, oracle):
+    with pytest.raises(Exception) as theirs:
+        DIMS[name](oracle)
+    with pytest.raises(kind(theirs.type)):
+        DIMS[name](rl)
+
+
+def test_a_view_of_a_leaf_from_an_array_is_not_written(oracle):
+    for lib in (rl, oracle):
+        x = lib.tensor(np.ones((2, 3), np.float32), requires_grad=True)
+        with pytest.raises(RuntimeError, match="view of a leaf"):
+            x[0].add_(1)
+        y = lib.tensor(np.float32(2), requires_grad=True)
+        with pytest.raises(RuntimeError, match="view of a leaf"):
+            y.view(1).add_(1)

@@ -1,10 +1,12 @@
 """Type promotion: every pair of dtypes, every kind of operand, integers at their ends."""
 
+import operator
+
 import pytest
 
 import rushlight as rl
 
-from .both import both_do, close, outcome, same
+from .both import both, both_do, close, outcome, same
 
 OPERATORS = {
     "add": lambda a, b: a + b,
@@ -282,3 +284,12 @@ def test_results_of_numbers_on_the_left(oracle):
                     lambda lib: f(number, of(lib, "tensor", dtype)), (rl,), (oracle,),
                     one_rounding, (number, dtype),
                 )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64"])
+@pytest.mark.parametrize("name", ["and_", "or_", "xor"])
+def test_a_number_stands_first(name, dtype, oracle):
+    """`6 & x`: there is no kernel with a number in front of these."""
+    ours, theirs = both(oracle, [0, 1, 1] if dtype == "bool" else [3, 4, 5], dtype)
+    for number in (True, 6, 0):
+        same(getattr(operator, name)(number, ours), getattr(operator, name)(number, theirs))
