@@ -271,9 +271,10 @@ def randperm(
     """A random order of 0 .. n - 1."""
     if n < 0:
         raise RuntimeError(f"[randperm] n must be non-negative, got {n}")
-    keys = rand(n, dtype=_core.float64, generator=generator).tolist()
-    made = tensor(sorted(range(n), key=keys.__getitem__), dtype=dtype or _core.int64)
-    return finished(made, requires_grad, out)
+    keys = rand(n, dtype=_core.float64, generator=generator)
+    made = TABLE["argsort"].native(keys, stable=True)
+    dtype = dtype or (_core.int64 if out is None else out.dtype)
+    return finished(made.to(dtype), requires_grad, out)
 
 
 def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
@@ -320,8 +321,14 @@ def eye(
     if n < 0 or m < 0:
         raise RuntimeError(f"[eye] n and m must be greater or equal to 0, got {n} and {m}")
     device_of(device)
-    on = arange(n).unsqueeze(1).eq(arange(m))
-    return finished(on.to(dtype or DEFAULT[0]), requires_grad, out)
+    dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
+    if FACTORIES:  # a graph is being recorded: no writes
+        made = arange(n).unsqueeze(1).eq(arange(m)).to(dtype)
+    else:
+        made = zeros(n, m, dtype=dtype)
+        TABLE["fill"].native.inplace(made.diagonal(), 1)
+        made = made.data  # as if it had never been written
+    return finished(made, requires_grad, out)
 
 
 def linspace(
@@ -355,26 +362,32 @@ def logspace(
     return finished(made, requires_grad, out)
 
 
-def triangle_indices(row, col, offset, keep):
+def triangle_indices(row, col, offset, keep, dtype):
+    """The places (row, column) of a [row, col] table that `keep(column - row, offset)` is true of,
+    row by row: [2, count].
+    """
     if row < 0 or col < 0:
         raise RuntimeError(f"[tril_indices] row and col must be non-negative, got {row} and {col}")
-    pairs = [(i, j) for i in range(row) for j in range(*keep(i))]
-    flat = [i for i, _ in pairs] + [j for _, j in pairs]
-    return _core.tensor(flat, _core.int64).reshape(2, len(pairs))
+    if FACTORIES:  # a graph is being recorded: a constant of it, for its size hangs on values
+        at = [(i, j) for i in range(row) for j in range(col) if keep(j - i, offset)]
+        made = _core.tensor([i for i, _ in at] + [j for _, j in at], _core.int64)
+        made = made.reshape(2, len(at))
+    else:
+        gap = arange(col) - arange(row).unsqueeze(1)
+        made = TABLE["transpose"].native(keep(gap, offset).nonzero(), 0, 1).contiguous()
+    return made if dtype is None else made.to(dtype)
 
 
 def tril_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
     """Rows and columns of the elements on and below a diagonal."""
     device_of(device)
-    made = triangle_indices(row, col, offset, lambda i: (0, max(0, min(col, i + offset + 1))))
-    return made if dtype is None else made.to(dtype)
+    return triangle_indices(row, col, offset, lambda gap, offset: gap <= offset, dtype)
 
 
 def triu_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
     """Rows and columns of the elements on and above a diagonal."""
     device_of(device)
-    made = triangle_indices(row, col, offset, lambda i: (min(col, max(0, i + offset)), col))
-    return made if dtype is None else made.to(dtype)
+    return triangle_indices(row, col, offset, lambda gap, offset: gap >= offset, dtype)
 
 
 def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False, layout=None):

@@ -3,10 +3,12 @@ from rushlight import dtypes
 
 from .clamping import clamp_min
 from .declare import composition
-from .pointwise import abs, eq, fill, gt, ne, power, sign, where
+from .layouts import broadcast_shape
+from .matrix import matmul
+from .pointwise import abs, eq, fill, gt, ne, power, sign, sqrt, where
 from .reductions import amax, amin, euclidean_norm, sum
 from .samples import call, t
-from .views import unsqueeze, wrapped
+from .views import expand, transpose, unsqueeze, wrapped
 
 INF = float("inf")
 NORMS = (call(t(3, 4)), call(t(3, 4), 1, 1), call(t(3, 4), 3, 0, True), call(t(3, 4), INF, 1), call(t(3, 4), -INF), call(t(3, 4), 0, 1),
@@ -70,8 +72,9 @@ def cosine_similarity(x1, x2, dim, eps):
                unit(x2.viewed((1,) * (both.rank - x2.rank) + tuple(x2.shape))), dim, False)
 
 
-@composition("cdist(Tensor x1, Tensor x2, float p=2.0, int? compute_mode=None) -> Tensor", method=False, structural=("p",), autocast="float32",
-             samples=(call(t(3, 4), t(2, 4)), call(t(2, 3, 4), t(2, 5, 4)), call(t(3, 4), t(2, 4), 1.0), call(t(3, 4), t(2, 4), INF)))
+@composition("cdist(Tensor x1, Tensor x2, float p=2.0, str compute_mode='use_mm_for_euclid_dist_if_necessary') -> Tensor", method=False, structural=("p",), autocast="float32",
+             samples=(call(t(3, 4), t(2, 4)), call(t(2, 3, 4), t(2, 5, 4)), call(t(3, 4), t(2, 4), 1.0), call(t(3, 4), t(2, 4), INF),
+                      call(t(2, 1, 3, 4), t(30, 4, step=2))))
 def cdist(x1, x2, p, compute_mode):
     """The p-norm of every difference between a row of x1 and a row of x2."""
     if x1.rank < 2 or x2.rank < 2:
@@ -80,8 +83,38 @@ def cdist(x1, x2, p, compute_mode):
         raise RuntimeError(f"[cdist] X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
     if p < 0:
         raise RuntimeError(f"[cdist] only supports non-negative p values, got {p}")
+    if compute_mode not in MODES:
+        raise ValueError(f"[cdist] {compute_mode} is not a valid value for compute_mode")
+    if p == 2 and by_products(x1.shape[-2], x2.shape[-2], compute_mode):
+        batch = broadcast_shape([x1.shape[:-2], x2.shape[:-2]], "cdist")
+        return euclidean_distances(*(expand(x, (*batch, *x.shape[-2:])) for x in (x1, x2)))
     d = unsqueeze(x1, -2) - unsqueeze(x2, -3)
     return linalg_vector_norm(d, p, d.rank - 1, False)
+
+
+MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+
+
+def by_products(n, m, mode):
+    """Whether distances are made of products of rows: without a table of all differences, but distances of close rows lose
+    digits. The first mode: from 26 rows on."""
+    return mode == MODES[1] or mode == MODES[0] and (n > 25 or m > 25)
+
+
+@composition("euclidean_distances(Tensor x1, Tensor x2) -> Tensor", autocast="float32", method=False, function=False,
+             samples=(call(t(3, 4), t(2, 4, step=2)), call(t(2, 3, 4), t(2, 5, 4))))
+def euclidean_distances(x1, x2):
+    """Distances between the rows of x1[..., n, d] and x2[..., m, d]: |a|^2 - 2 a b + |b|^2 under the root."""
+    lengths = lambda x: sum(x * x, -1, True)
+    squares = matmul(x1 * -2, transpose(x2, -2, -1)) + lengths(x1) + transpose(lengths(x2), -2, -1)
+    return sqrt(clamp_min(squares, 0))
+
+
+@euclidean_distances.derivative                     # rows that are equal push nowhere
+def _(g, x1, x2, out):
+    ratio = where(eq(out, 0), 0, g / out)
+    across = transpose(ratio, -2, -1)
+    return (x1 * sum(ratio, -1, True) - matmul(ratio, x2), x2 * sum(across, -1, True) - matmul(across, x1))
 
 
 @composition("renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor", structural=("p",),

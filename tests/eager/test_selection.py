@@ -324,3 +324,56 @@ def test_out_of_sort():
     values, indices = rl.zeros(3), rl.zeros(3, dtype=rl.int64)
     rl.sort(x, out=(values, indices))
     assert values.tolist() == [1, 2, 3] and indices.tolist() == [1, 2, 0]
+
+
+def test_distances_of_many_rows_need_no_table_of_differences(oracle):
+    """From 26 rows on distances are made of products; equal rows have slope 0."""
+    array = np.random.default_rng(3).standard_normal((40, 5)).astype(np.float32)
+    grads = []
+    for lib in (rl, oracle):
+        x = lib.tensor(array, requires_grad=True)
+        d = lib.cdist(x, x * 1.5)
+        (d * d.detach().cos()).sum().backward()
+        grads.append((d, x.grad))
+        y = lib.tensor(array, requires_grad=True)
+        lib.cdist(y, y.detach()).sum().backward()
+        assert bool(y.grad.isfinite().all())
+        with pytest.raises(ValueError, match="compute_mode"):
+            lib.cdist(x, x, compute_mode="never")
+    for ours, theirs in zip(*grads):
+        close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2), ()])
+def test_flip_of_every_choice_of_dims(dims, oracle):
+    for dtype in ("bool", "int16", "float32", "float64"):
+        ours, theirs = both(oracle, np.arange(24).reshape(2, 3, 4) % 7 > 2, "bool")
+        both_do(lambda x: x.to(getattr(type_lib(x), dtype)).flip(dims), (ours,), (theirs,))
+    ours, theirs = randn(oracle, 2, 3, 4)
+    both_do(lambda x: x.transpose(0, 2).flip(dims), (ours,), (theirs,))
+    both_do(lambda x: x.transpose(0, 2).flip(dims).contiguous(), (ours,), (theirs,))
+
+
+def type_lib(x):
+    import sys
+
+    return sys.modules[type(x).__module__.partition(".")[0]]
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3), (0, 3), (3, 0), (1, 1)])
+@pytest.mark.parametrize("offset", [-5, -1, 0, 2, 5])
+def test_places_of_triangles(shape, offset, oracle):
+    for name in ("tril_indices", "triu_indices"):
+        ours, theirs = (getattr(lib, name)(*shape, offset) for lib in (rl, oracle))
+        same(ours, theirs)
+        assert ours.is_contiguous()
+    same(rl.eye(*shape), oracle.eye(*shape))
+    assert rl.eye(3)._version == 0
+
+
+def test_a_permutation_holds_every_number_once():
+    rl.manual_seed(4)
+    a, b = rl.randperm(1000), rl.randperm(1000)
+    assert sorted(a.tolist()) == sorted(b.tolist()) == list(range(1000))
+    assert a.tolist() != b.tolist()
+    assert rl.randperm(0).tolist() == [] and rl.randperm(5, dtype=rl.int32).dtype is rl.int32
