@@ -88,10 +88,10 @@ class Capture(Operators, Wrapping):
         return ""
 
     def stack(self) -> tuple[str, ...]:
-        """The user's frames, outermost first."""
-        return tuple(
-            f"{f.file}:{f.line} in {f.name}" for f in self.frames if not f.file.startswith(PACKAGE)
-        )
+        """The user's frames, outermost first; all of them where none is the user's."""
+        told = [(f.file, f"{f.file}:{f.line} in {f.name}") for f in self.frames]
+        mine = tuple(text for file, text in told if not file.startswith(PACKAGE))
+        return mine or tuple(text for _, text in told)
 
     # ---- guards
 
