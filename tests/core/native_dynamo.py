@@ -468,7 +468,7 @@ def test_recursion_to_the_normal_limit():
         return n if n == 0 else bare(n - 1)
 
     limit = sys.getrecursionlimit()
-    for want in (1000, 4000):
+    for want in (1000, 2500):
         sys.setrecursionlimit(want)
         try:
             assert abs(deepest(made) - deepest(bare)) <= 2

@@ -522,7 +522,7 @@ def test_recursion_to_the_normal_limit():
     bare = Hook()
     scope = FrameScope(Hook({"dive": dive_target}))
     limit = sys.getrecursionlimit()
-    for want in (1000, 4000):
+    for want in (1000, 2500):
         sys.setrecursionlimit(want)
         try:
             plain = deepest(dive)
