@@ -292,20 +292,20 @@ def class_change(model, r):
         before = cls.forward
         cls.forward = lambda self, x: x
         if cls is Base:  # it inherits forward: nn.Module's
-            return lambda: delattr(cls, "forward")
+            return lambda: "forward" in vars(cls) and delattr(cls, "forward")
         return lambda: setattr(cls, "forward", before)
     name = ("scale", "fixed", "nothing_of_this_name")[how - 1]
     had = name in cls.__dict__
     before = cls.__dict__.get(name)
     setattr(cls, name, 3.0)
-    return lambda: setattr(cls, name, before) if had else delattr(cls, name)
+    return lambda: setattr(cls, name, before) if had else name in vars(cls) and delattr(cls, name)
 
 
 def class_property(model, r):
     """A property that hides a module's own field."""
     cls, name = Block, r.choice(("width", "name", "norm", "training"))
     setattr(cls, name, property(lambda self: 99))
-    return lambda: delattr(cls, name)
+    return lambda: name in vars(cls) and delattr(cls, name)
 
 
 def class_table(model, r):
