@@ -20,6 +20,7 @@ _core.kernels_load(_os.path.join(_here, "lib"))
 
 from . import eager as _eager  # noqa: E402
 from .eager import *  # noqa: E402, F403
+from .eager import traits as _traits  # noqa: E402
 
 for _alias, _name in _eager.ALIASES.items():
     globals()[_alias] = getattr(_core, _name)
@@ -116,6 +117,8 @@ _LAZY_FUNCTIONS = {
         "eager.inquiry",
     ),
     "default_generator": "eager.randomness",
+    "real": "eager.traits",
+    "fill": "eager.traits",
     "set_printoptions": "eager.printing",
     "save": "interop.checkpoint",
     "load": "interop.checkpoint",
@@ -133,6 +136,10 @@ def __getattr__(name):
         found = getattr(importlib.import_module(f"rushlight.{_LAZY_FUNCTIONS[name]}"), name)
         globals()[name] = found
         return found
+    for names, made in ((_traits.TYPES, _traits.tensor_type), (_traits.WRITTEN, _traits.written)):
+        if name in names:
+            globals()[name] = found = made(name)
+            return found
     if name in _PLANNED:
         raise AttributeError(f"rushlight.{name} is planned and not there yet (README, Status)")
     raise AttributeError(f"module 'rushlight' has no attribute {name!r}")

@@ -207,7 +207,10 @@ class Encoder {
     switch (p.kind) {
       case ParamKind::Bool: fits = PyBool_Check(o); break;
       case ParamKind::Str: fits = PyUnicode_Check(o); break;
-      case ParamKind::DType: fits = is_dtype(o); break;
+      case ParamKind::DType:
+        fits = names_dtype(o);
+        if (fits && !is_dtype(o)) o = call_.values[i] = dtype_object(dtype_from(o));
+        break;
       case ParamKind::Int:
         if (!PyLong_Check(o)) {
           if (is_value(o)) {

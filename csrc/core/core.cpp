@@ -22,7 +22,7 @@ PyObject* value_name;
 PyObject* module;
 
 const char* const slot_names[kSlots] = {"add", "sub", "mul", "truediv", "floordiv", "mod", "pow",
-    "matmul", "neg", "abs", "and", "or", "xor", "invert", "lshift", "rshift", "eq", "ne", "lt",
+    "matmul", "neg", "pos", "abs", "and", "or", "xor", "invert", "lshift", "rshift", "eq", "ne", "lt",
     "le", "gt", "ge", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul",
     "iand", "ior", "ixor", "ilshift", "irshift", "copy_"};
 

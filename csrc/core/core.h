@@ -165,7 +165,7 @@ struct Hooks {
 extern Hooks hooks;
 
 enum Slot {
-  kAdd, kSub, kMul, kTrueDiv, kFloorDiv, kMod, kPow, kMatMul, kNeg, kAbs, kAnd, kOr, kXor, kInvert,
+  kAdd, kSub, kMul, kTrueDiv, kFloorDiv, kMod, kPow, kMatMul, kNeg, kPos, kAbs, kAnd, kOr, kXor, kInvert,
   kLShift, kRShift,
   kEq, kNe, kLt, kLe, kGt, kGe,
   kIAdd, kISub, kIMul, kITrueDiv, kIFloorDiv, kIMod, kIPow, kIMatMul, kIAnd, kIOr, kIXor,

@@ -64,7 +64,19 @@ PyObject* dtype_object(DType d) {
 }
 const char* dtype_legacy_name(DType d) { return legacy[static_cast<int>(d)]; }
 
+static bool is_type(PyObject* o, PyTypeObject* type) {
+  return o == reinterpret_cast<PyObject*>(type);
+}
+
+bool names_dtype(PyObject* o) {
+  return is_dtype(o) || is_type(o, &PyFloat_Type) || is_type(o, &PyLong_Type) ||
+         is_type(o, &PyBool_Type);
+}
+
 DType dtype_from(PyObject* o) {
+  if (is_type(o, &PyFloat_Type)) return DType::Float64;
+  if (is_type(o, &PyLong_Type)) return DType::Int64;
+  if (is_type(o, &PyBool_Type)) return DType::Bool;
   if (!is_dtype(o))
     raise(PyExc_TypeError, "expected a rushlight.dtype, got %s", Py_TYPE(o)->tp_name);
   return self_of(o)->id;

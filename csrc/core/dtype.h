@@ -13,6 +13,7 @@ extern PyTypeObject* DTypeType;
 
 PyObject* dtype_object(DType);                        // borrowed
 inline bool is_dtype(PyObject* o) { return Py_TYPE(o) == DTypeType; }
+bool names_dtype(PyObject*);                         // a dtype, or Python's float, int or bool
 DType dtype_from(PyObject*);                          // throws TypeError for anything else
 using rl::dtype_name;                                 // "float32"
 const char* dtype_legacy_name(DType);                 // "Float", as PyTorch's messages say

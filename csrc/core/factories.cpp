@@ -37,8 +37,8 @@ bool read_keywords(PyObject* const* values, PyObject* names, Plain* plain) {
     PyObject *name = PyTuple_GET_ITEM(names, i), *value = values[i];
     if (name == name_dtype) {
       if (value == Py_None) continue;
-      if (Py_TYPE(value) != DTypeType) return false;
-      plain->dtype = value;
+      if (!names_dtype(value)) return false;
+      plain->dtype = dtype_object(dtype_from(value));
     } else if (name == name_requires_grad) {
       if (!PyBool_Check(value)) return false;
       plain->requires_grad = value == Py_True;

@@ -81,6 +81,29 @@ void dealloc(PyObject* o) {
   Py_DECREF(type);
 }
 
+// `Tensor(2, 3)` and `Tensor(size)`: memory as it is found; `Tensor([1, 2])`: those numbers, in the
+// default dtype.
+Own<Tensor> tensor_of_past(PyObject* args, PyObject* data) {
+  bool sizes = hooks.size && PyObject_IsInstance(data, hooks.size) == 1;
+  PyObject* given = sizes ? data : args;
+  if (!sizes && !PyLong_CheckExact(data)) {
+    if (PyTuple_GET_SIZE(args) > 1)
+      raise(PyExc_TypeError, "new(): data must be a sequence (got %s)", Py_TYPE(data)->tp_name);
+    return tensor_from_data(data, dtype_object(default_dtype));
+  }
+  int64_t shape[rl::kMaxDims];
+  Py_ssize_t n = PyTuple_GET_SIZE(given);
+  if (n > rl::kMaxDims) raise(PyExc_RuntimeError, "a tensor has at most %d dims", rl::kMaxDims);
+  for (Py_ssize_t i = 0; i < n; i++) {
+    shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(given, i));
+    if (shape[i] == -1 && PyErr_Occurred()) throw PythonError();
+    if (shape[i] < 0)
+      raise(PyExc_RuntimeError, "Trying to create tensor with negative dimension %lld",
+          static_cast<long long>(shape[i]));
+  }
+  return tensor_dense(default_dtype, static_cast<int>(n), shape);
+}
+
 PyObject* tp_new(PyTypeObject* type, PyObject* args, PyObject*) {
   return guarded([&]() -> PyObject* {
     Own<Tensor> source;
@@ -89,8 +112,7 @@ PyObject* tp_new(PyTypeObject* type, PyObject* args, PyObject*) {
       source = tensor_dense(default_dtype, 1, &zero);
     } else {
       PyObject* data = PyTuple_GET_ITEM(args, 0);
-      source =
-          is_tensor(data) ? Own<Tensor>::borrow(tensor_of(data)) : tensor_from_data(data, Py_None);
+      source = is_tensor(data) ? Own<Tensor>::borrow(tensor_of(data)) : tensor_of_past(args, data);
     }
     return tensor_subclass(type, source.get()).release_object();
   });
@@ -331,6 +353,7 @@ PyType_Slot type_slots[] = {
     {Py_nb_power, fn(ternary<kPow>)},
     {Py_nb_matrix_multiply, fn(binary<kMatMul>)},
     {Py_nb_negative, fn(unary<kNeg>)},
+    {Py_nb_positive, fn(unary<kPos>)},
     {Py_nb_absolute, fn(unary<kAbs>)},
     {Py_nb_invert, fn(unary<kInvert>)},
     {Py_nb_and, fn(binary<kAnd>)},

@@ -18,6 +18,18 @@ def get_default_dtype():
     return DEFAULT[0]
 
 
+PYTHON_TYPES = {float: _core.float64, int: _core.int64, bool: _core.bool}
+
+
+def dtype_of(dtype):
+    """`dtype=float` means float64, int int64, bool bool."""
+    if not isinstance(dtype, type):
+        return dtype
+    if dtype not in PYTHON_TYPES:
+        raise TypeError(f"dtype must be a rushlight.dtype, got type {dtype.__name__}")
+    return PYTHON_TYPES[dtype]
+
+
 def device_of(device):
     if device is not None and str(device).split(":")[0] not in ("cpu", "meta"):
         raise RuntimeError(
@@ -58,6 +70,7 @@ def empty(
 ):
     """Memory as it is found. Default dtype float32."""
     device_of(device)
+    dtype = dtype_of(dtype)
     if FACTORIES:  # a graph is being recorded: a value of the graph's own
         return zeros(*size, dtype=dtype, requires_grad=requires_grad)
     dtype = dtype or DEFAULT[0]
@@ -98,6 +111,7 @@ def check_range(operator, value, dtype):
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=None, layout=None):
     """Every element is `fill_value`; dtype by its type where none is given."""
     device_of(device)
+    dtype = dtype_of(dtype)
     if isinstance(fill_value, _core.Tensor):
         dtype, fill_value = dtype or fill_value.dtype, fill_value.item()
     if dtype is None:
@@ -145,7 +159,7 @@ def empty_like(
     pin_memory=False,
 ):  # fmt: skip
     """Memory as it is found, of the shape, dtype and order of dims of `input`."""
-    dtype, strides = dtype or input.dtype, strides_like(input, memory_format)
+    dtype, strides = dtype_of(dtype) or input.dtype, strides_like(input, memory_format)
     if strides is None:
         return empty(tuple(input.shape), dtype=dtype, device=device, requires_grad=requires_grad)
     device_of(device)
@@ -157,6 +171,7 @@ def empty_strided(
 ):
     """Memory as it is found, of the given sizes and strides."""
     device_of(device)
+    dtype = dtype_of(dtype)
     made = _core.empty_strided(tuple(size), tuple(stride), dtype or DEFAULT[0])
     return finished(made, requires_grad)
 
@@ -165,7 +180,7 @@ def full_like(
     input, fill_value, *, dtype=None, layout=None, device=None, requires_grad=False,
     memory_format=None,
 ):  # fmt: skip
-    dtype = dtype or input.dtype
+    dtype = dtype_of(dtype) or input.dtype
     if strides_like(input, memory_format) is None:
         shape = tuple(input.shape)
         return full(shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -187,6 +202,7 @@ def ones_like(input, **options):
 def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False, out=None):
     """start, start + step, ... below end. int64 for ints, float32 otherwise."""
     device_of(device)
+    dtype = dtype_of(dtype)
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (v.item() if isinstance(v, _core.Tensor) else v for v in (start, end, step))
     if step == 0:
@@ -253,6 +269,7 @@ def randint(
     if high <= low:
         raise RuntimeError(f"[randint] expects 'low' < 'high', got low={low} and high={high}")
     device_of(device)
+    dtype = dtype_of(dtype)
     made = integers(sizes((size,)), low, high, generator)
     dtype = dtype or (_core.int64 if out is None else out.dtype)
     return finished(made.to(dtype), requires_grad, out)
@@ -282,6 +299,7 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     does.
     """
     device_of(device)
+    dtype = dtype_of(dtype)
     if isinstance(data, _core.Tensor):
         out = data.detach().clone()
         out = out if dtype is None else out.to(dtype)
@@ -305,6 +323,7 @@ def from_numpy_copy(data):
 def as_tensor(data, dtype=None, device=None):
     """Like `tensor`, without a copy where the memory can be shared."""
     device_of(device)
+    dtype = dtype_of(dtype)
     if isinstance(data, _core.Tensor):
         return data if dtype is None else data.to(dtype)
     if hasattr(data, "__array_interface__") and hasattr(data, "__setitem__"):  # no numpy scalar
@@ -321,6 +340,7 @@ def eye(
     if n < 0 or m < 0:
         raise RuntimeError(f"[eye] n and m must be greater or equal to 0, got {n} and {m}")
     device_of(device)
+    dtype = dtype_of(dtype)
     dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
     if FACTORIES:  # a graph is being recorded: no writes
         made = arange(n).unsqueeze(1).eq(arange(m)).to(dtype)
@@ -336,6 +356,7 @@ def linspace(
 ):
     """`steps` numbers from start to end, both included: counted from the nearer end."""
     device_of(device)
+    dtype = dtype_of(dtype)
     start, end = (v.item() if isinstance(v, _core.Tensor) else v for v in (start, end))
     if steps < 0:
         raise RuntimeError(f"[linspace] number of steps must be non-negative, got {steps}")

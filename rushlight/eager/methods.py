@@ -7,7 +7,7 @@ from rushlight.ops import TABLE
 from rushlight.ops.values import METHODS as VALUE_METHODS
 from rushlight.ops.values import Value
 
-from . import factories, formats, pieces, reducing, sampling, selection, storage
+from . import factories, formats, pieces, reducing, sampling, selection, storage, traits
 
 Tensor = _core.Tensor
 
@@ -74,11 +74,14 @@ def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, mem
     for v in args:
         if isinstance(v, _core.dtype):
             dtype = v
+        elif isinstance(v, type):
+            dtype = factories.dtype_of(v)
         elif isinstance(v, (Tensor, Value)):
             dtype = v.dtype
         elif not isinstance(v, bool):
             device = v
     factories.device_of(device)
+    dtype = factories.dtype_of(dtype)
     dtype = getattr(_core, dtype) if isinstance(dtype, str) else dtype  # a recorded value's
     if dtype is None or dtype.name == getattr(self.dtype, "name", self.dtype):
         if memory_format is not None:
@@ -135,6 +138,7 @@ METHODS = {
     "fill_": fill_,
     "zero_": zero_,
     **storage.METHODS,
+    **traits.METHODS,
     **selection.METHODS,
     "__format__": numbered,
     **{

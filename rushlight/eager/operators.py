@@ -16,6 +16,7 @@ SLOTS = {
     "pow": "pow",
     "matmul": "matmul",
     "neg": "neg",
+    "positive": "pos",
     "abs": "abs",
     "bitwise_and": "and",
     "bitwise_or": "or",
@@ -30,7 +31,7 @@ SLOTS = {
     "gt": "gt",
     "ge": "ge",
 }
-NO_INPLACE_SLOT = ("matmul", "neg", "abs", "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge")
+NO_INPLACE_SLOT = frozenset("matmul neg positive abs bitwise_not eq ne lt le gt ge".split())
 REQUIRED = ...  # core's mark for a parameter without a default
 # PyTorch's in-place methods, without their underscore: of these operators the twin is one too.
 IN_PLACE = frozenset(

@@ -57,6 +57,7 @@ for slot in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Value, f"__{slot}__", binary(slot))
 Value.__hash__ = object.__hash__
 setattr(Value, "__abs__", lambda self: TABLE["abs"](self))  # noqa: B010  as the slots above
+Value.__pos__ = lambda self: TABLE["positive"](self)
 Value.__neg__ = lambda self: TABLE["neg"](self)
 
 

@@ -1,0 +1,246 @@
+"""What a Tensor says of itself under names of PyTorch's past and of its other devices: always
+dense, always on the CPU, never complex or quantized. And the words that change one in place without
+an operator: `resize_`, `fill_diagonal_`, `apply_`, `map_`.
+"""
+
+from math import prod
+
+from rushlight import _core
+from rushlight.ops import TABLE
+
+from .storage import placed, storage_of
+
+Tensor = _core.Tensor
+# Legacy names of tensor types: what `x.type()` says, and callables of the package.
+TYPES = {
+    "FloatTensor": "float32",
+    "DoubleTensor": "float64",
+    "HalfTensor": "float16",
+    "BFloat16Tensor": "bfloat16",
+    "ByteTensor": "uint8",
+    "CharTensor": "int8",
+    "ShortTensor": "int16",
+    "IntTensor": "int32",
+    "LongTensor": "int64",
+    "BoolTensor": "bool",
+}
+NAMES = {dtype: name for name, dtype in TYPES.items()}
+
+
+class TensorType(type):
+    """`isinstance(x, LongTensor)` asks for the dtype."""
+
+    def __instancecheck__(cls, x):
+        return isinstance(x, Tensor) and x.dtype is cls.dtype
+
+    def __call__(cls, *args):
+        """`LongTensor(2, 3)`: memory as it is found; `LongTensor([1, 2])`: those numbers."""
+        return legacy(cls.dtype, args)
+
+
+def legacy(dtype, args):
+    """PyTorch's oldest constructor: sizes as ints or a `Size`, or data."""
+    from .factories import empty, tensor
+    from .methods import Size
+
+    if not args:
+        return empty(0, dtype=dtype)
+    if isinstance(args[0], (int, Size)):
+        return empty(*args, dtype=dtype)
+    if len(args) > 1:
+        raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
+    if isinstance(args[0], Tensor):
+        if args[0].dtype is not dtype:
+            raise TypeError(f"expected {NAMES[dtype.name]} (got {NAMES[args[0].dtype.name]})")
+        return args[0].detach()
+    return tensor(args[0], dtype=dtype)
+
+
+def tensor_type(name):
+    """The legacy type of that name, e.g. "LongTensor"."""
+    return TensorType(name, (), {"dtype": getattr(_core, TYPES[name]), "__module__": "rushlight"})
+
+
+def type_(self, dtype=None, non_blocking=False):
+    """The name of its type ("torch.FloatTensor"); with a dtype, a type or its name: converted."""
+    if dtype is None:
+        return "torch." + NAMES[self.dtype.name]
+    if isinstance(dtype, str):
+        name = dtype.rpartition(".")[2]
+        if name not in TYPES:
+            raise ValueError(f"invalid type: {dtype!r}")
+        dtype = getattr(_core, TYPES[name])
+    return self.to(dtype if isinstance(dtype, _core.dtype) else dtype.dtype)
+
+
+def pin_memory(self, device=None):
+    raise RuntimeError("Cannot access accelerator device when none is available.")
+
+
+def resize_(self, *sizes, memory_format=None):
+    """The same memory under other sizes, in C order; where it is too small, more of it, whose new
+    elements are as they are found. Not for tensors that require a gradient.
+    """
+    sizes = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    if self.requires_grad:
+        raise RuntimeError("cannot resize variables that require grad")
+    if any(n < 0 for n in sizes):
+        raise RuntimeError(f"[resize_] negative size in {list(sizes)}")
+    sizes, count = tuple(sizes), prod(sizes)
+    strides = tuple(prod(sizes[d + 1 :]) for d in range(len(sizes)))
+    memory = storage_of(self)
+    room = memory.nbytes() // self.element_size() - self.storage_offset()
+    if count <= room:
+        whole = memory.tensor(self.dtype, 0, (memory.nbytes() // self.element_size(),), (1,))
+        self.data = placed(whole, sizes, strides, self.storage_offset()).data
+        return self
+    more = _core.empty((count,), self.dtype)
+    if room > 0:
+        old = memory.tensor(self.dtype, self.storage_offset(), (room,), (1,))
+        more[:room].copy_(old)
+    self.data = more.view(sizes)
+    return self
+
+
+def fill_diagonal_(self, fill_value, wrap=False):
+    """The main diagonal of a matrix (or of a cube) overwritten; `wrap`: in tall matrices again
+    below.
+    """
+    if self.dim() < 2:
+        raise RuntimeError("dimensions must larger than 1")
+    rows, columns = self.shape[0], self.shape[-1]
+    if self.dim() > 2 and len(set(self.shape)) > 1:
+        raise RuntimeError("all dimensions of input must be of equal length")
+    if self.dim() > 2:
+        step, count = sum(self.stride()), rows
+        self.as_strided((count,), (step,), self.storage_offset()).fill_(fill_value)
+        return self
+    start = 0
+    while start < rows:
+        self[start:].diagonal().fill_(fill_value)
+        start += columns + 1
+        if not wrap:
+            break
+    return self
+
+
+def apply_(self, callable):
+    """Every element replaced by `callable(element)`: slow, in Python."""
+    if self.requires_grad:
+        raise RuntimeError("Can't call apply_() on Variable that requires grad. Use detach() first")
+    made = _core.tensor([callable(v) for v in self.reshape(-1).tolist()], self.dtype)
+    return self.copy_(made.view(tuple(self.shape)))
+
+
+def map_(self, tensor, callable):
+    """Every element replaced by `callable(element, element of tensor)`: slow, in Python."""
+    if self.requires_grad or tensor.requires_grad:
+        raise RuntimeError("Can't call map_() on Variable that requires grad. Use detach() first")
+    other = tensor.expand(tuple(self.shape)).reshape(-1).tolist()
+    pairs = zip(self.reshape(-1).tolist(), other, strict=True)
+    made = _core.tensor([callable(a, b) for a, b in pairs], self.dtype)
+    return self.copy_(made.view(tuple(self.shape)))
+
+
+def new(self, *args, **options):
+    return legacy(self.dtype, args)
+
+
+def sum_to_size(self, *size):
+    """Summed over the dims that a tensor of `size` would be broadcast along."""
+    size = tuple(size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
+    lead = self.dim() - len(size)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(size, self.shape[lead:], strict=True)):
+        raise RuntimeError(f"size {list(size)} is not expandable to size {list(self.shape)}.")
+    dims = [d for d in range(lead)]
+    dims += [lead + d for d, n in enumerate(size) if n == 1 and self.shape[lead + d] != 1]
+    return self.sum(tuple(dims), keepdim=True).view(size) if dims else self
+
+
+def array_wrap(self, array, context=None, return_scalar=False):
+    """What NumPy's functions of a tensor give: a tensor again."""
+    from .factories import tensor
+
+    return tensor(array.astype("uint8") if array.dtype == bool else array)
+
+
+def always(value):
+    return property(lambda self: value)
+
+
+def says(value):
+    def method(self):
+        return value
+
+    return method
+
+
+def itself(self):
+    return self
+
+
+METHODS = {
+    **dict.fromkeys(
+        "is_sparse is_meta is_quantized is_mkldnn is_mps is_xpu is_sparse_csr is_nested".split(),
+        always(False),
+    ),
+    "is_cpu": always(True),
+    "is_complex": says(False),
+    "is_conj": says(False),
+    "is_neg": says(False),
+    "is_pinned": says(False),
+    "get_device": says(-1),
+    "is_signed": lambda self: self.dtype.is_signed,
+    "is_nonzero": lambda self: bool(self),
+    "is_same_size": lambda self, other: tuple(self.shape) == tuple(other.shape),
+    "itemsize": property(lambda self: self.element_size()),
+    "ndimension": lambda self: self.dim(),
+    "real": property(itself),
+    "conj": itself,
+    "resolve_conj": itself,
+    "resolve_neg": itself,
+    "pin_memory": pin_memory,
+    "type": type_,
+    "new": new,
+    "resize_": resize_,
+    "resize_as_": lambda self, other, memory_format=None: resize_(self, *other.shape),
+    "fill_diagonal_": fill_diagonal_,
+    "apply_": apply_,
+    "map_": map_,
+    "sum_to_size": sum_to_size,
+    "__array_wrap__": array_wrap,
+}
+
+
+def written(name):
+    """`exp_(x, ...)`: the method `exp_` as a function."""
+
+    def function(input, *args, **kwargs):
+        return getattr(input, name)(*args, **kwargs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`input.{name}(...)`"
+    return function
+
+
+# In-place methods that PyTorch has as functions too; the package makes them when asked.
+WRITTEN = frozenset(
+    """
+    abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_
+    asinh_ atan_ atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ cos_ cosh_ deg2rad_ erf_ erfc_ exp_
+    exp2_ expm1_ fill_ fix_ floor_ frac_ index_put_ ldexp_ log_ log10_ log1p_ log2_ logit_
+    nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_
+    sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_ detach detach_ resize_as_ is_same_size is_signed
+    get_device is_conj is_neg conj resolve_conj resolve_neg
+    """.split()
+)
+
+
+def real(input):
+    """Real numbers are their own real part."""
+    return input
+
+
+def fill(input, value):
+    """A tensor like `input`, of `value`."""
+    return TABLE["fill"].native(input, value.item() if isinstance(value, Tensor) else value)
