@@ -12,6 +12,7 @@ the functional graph of operators.
     argument = node | constant | tuple, list, dict or slice of arguments
 
 Invariant: nodes stand in the order in which the program ran, and a graph is run in that order.
+It prints as Python; `captured_parsing.py` reads the text back, given the objects that it names.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rushlight.errors import CompilerBug
+from rushlight.sym import ShapeEnv, Sym
+
+from .printing import annotation
 
 KINDS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
+FLAGS = ("effects", "random", "writes_inputs")
+RESERVED = ("self", "ops", "getattr")  # what the text itself names
 PLAIN = (int, float, bool, str, bytes, complex, type(None), type(...))
 
 
@@ -82,8 +88,8 @@ class CallGraph:
         return node
 
     def fresh(self, base: str) -> str:
-        base = re.sub(r"\W", "_", base).strip("_").lower() or "value"
-        if base[0].isdigit() or keyword.iskeyword(base) or base in ("self", "ops"):
+        base = re.sub(r"\W", "_", base, flags=re.ASCII).strip("_").lower() or "value"
+        if base[0].isdigit() or keyword.iskeyword(base) or base in RESERVED:
             base = f"v_{base}"
         name, i = base, 1
         while name in self.names:
@@ -92,7 +98,9 @@ class CallGraph:
         return name
 
     def placeholder(self, name: str) -> CallNode:
-        return self.add("placeholder", name, name=name)
+        node = self.add("placeholder", name, name=name)
+        node.target = node.name
+        return node
 
     def output(self, value: Any) -> CallNode:
         return self.add("output", "output", (value,))
@@ -123,19 +131,42 @@ class CallGraph:
 
     def source(self, annotate: bool = True, bound: bool = True) -> tuple[str, dict[str, Any]]:
         """(Python source of `def forward(self, ...)`, the objects that it names); without `self`
-        where not `bound`."""
-        writer = Writer(self)
+        where not `bound`: the graph's constants are objects like any other then."""
+        writer = Writer(self, bound)
         lines, where = [], ""
+        inputs = ["self"] if bound else []
         for n in self.nodes:
             if n.op == "placeholder":
+                inputs.append(writer.annotated(n) if annotate else n.name)
                 continue
             place = n.meta.get("where", "")
-            if annotate and place and place != where:
+            if annotate and place != where:
                 where = place
-                lines.append(f"    # {place}")
+                lines.append(f"    # {place}".rstrip())
             lines.append("    " + writer.statement(n, annotate))
-        inputs = ", ".join([*(["self"] if bound else []), *(n.name for n in self.placeholders)])
-        return f"def {self.name}({inputs}):\n" + "\n".join(lines) + "\n", writer.objects
+        head = f"def {self.name}({', '.join(inputs)}):"
+        notes = self.notes() if annotate else []
+        return "\n".join([*notes, head, *lines]) + "\n", writer.objects
+
+    def notes(self) -> list[str]:
+        """What the text says above the function: sizes that vary, and the flags that are set."""
+        envs = {e: None for n in self.nodes for e in environments(n.meta.get("layout"))}
+        sizes = {k: v for e in envs for k, v in e.hints.items() if "(" not in k}
+        flags = [f for f in FLAGS if getattr(self, f)]
+        return [f"# {k} = {v}" for k, v in sizes.items()] + (
+            [f"# flags: {', '.join(flags)}"] if flags else []
+        )
+
+    def equals(self, other: CallGraph) -> bool:
+        """Whether the other graph says the same: names, targets and arguments of the nodes, their
+        layouts and lines, the flags, and the very same constants."""
+        return (
+            (self.name, *(getattr(self, f) for f in FLAGS))
+            == (other.name, *(getattr(other, f) for f in FLAGS))
+            and same(self.constants, other.constants)
+            and len(self.nodes) == len(other.nodes)
+            and all(map(same_node, self.nodes, other.nodes))
+        )
 
     def print(self) -> str:
         return self.source()[0]
@@ -154,30 +185,90 @@ def spelled(target: Any) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", "call")
 
 
+def environments(layout: Any) -> list[ShapeEnv]:
+    return [n.env for n in getattr(layout, "shape", ()) if isinstance(n, Sym)]
+
+
+def same_node(a: CallNode, b: CallNode) -> bool:
+    return (
+        a.op == b.op
+        and (a.op == "output" or a.name == b.name)
+        and (a.target is b.target or same(a.target, b.target))
+        and same((a.args, a.kwargs), (b.args, b.kwargs))
+        and layout_text(a.meta.get("layout")) == layout_text(b.meta.get("layout"))
+        and a.meta.get("where", "") == b.meta.get("where", "")
+    )
+
+
+def same(a: Any, b: Any) -> bool:
+    """Arguments of two graphs: nodes by name, plain values by what they print, others by
+    identity."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, CallNode):
+        return a.name == b.name
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if type(a) is dict:
+        return same(list(a.items()), list(b.items()))
+    if type(a) is slice:
+        return same((a.start, a.stop, a.step), (b.start, b.stop, b.step))
+    return a is b or type(a) in PLAIN and repr(a) == repr(b)
+
+
+def identifier(name: Any) -> bool:
+    return (
+        isinstance(name, str)
+        and name.isascii()
+        and name.isidentifier()
+        and not keyword.iskeyword(name)
+    )
+
+
+def member(of: str, name: str) -> str:
+    """`of.name`, where Python can spell it."""
+    return f"{of}.{name}" if identifier(name) else f"getattr({of}, {name!r})"
+
+
 class Writer:
     """Arguments and targets as text, and the objects that the text names."""
 
-    def __init__(self, graph: CallGraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: CallGraph, bound: bool = True) -> None:
+        self.graph, self.bound = graph, bound
         self.objects: dict[str, Any] = {}
         self.known: dict[int, str] = {}
+
+    def annotated(self, n: CallNode) -> str:
+        text = layout_text(n.meta.get("layout"))
+        return f'{n.name}: "{text}"' if text else n.name
 
     def statement(self, n: CallNode, annotate: bool) -> str:
         if n.op == "output":
             return f"return {self.argument(n.args[0])}"
-        layout = n.meta.get("layout")
-        left = f"{n.name}: {layout_text(layout)}" if annotate and layout is not None else n.name
+        left = self.annotated(n) if annotate else n.name
         if n.op in ("get_attr", "call_module"):
-            what = f"self.{n.target}"
+            what = self.attribute(n.target)
             return f"{left} = {what}" + (self.call(n.args, n.kwargs) if n.op != "get_attr" else "")
         if n.op == "call_method":
-            return f"{left} = {n.args[0]}.{n.target}{self.call(n.args[1:], n.kwargs)}"
+            of = self.argument(n.args[0])
+            of = of if isinstance(n.args[0], CallNode) else f"({of})"  # 1.real is no Python
+            return f"{left} = {member(of, n.target)}{self.call(n.args[1:], n.kwargs)}"
         return f"{left} = {self.object(n.target, 'f')}{self.call(n.args, n.kwargs)}"
+
+    def attribute(self, path: str) -> str:
+        """`layers.0.weight` of self; a graph that stands alone has but its constants."""
+        if not self.bound and path in self.graph.constants:
+            return self.object(self.graph.constants[path], "constant")
+        what = "self"
+        for name in path.split("."):
+            what = member(what, name)
+        return what
 
     def call(self, args: tuple, kwargs: dict) -> str:
         given = [self.argument(a) for a in args]
-        given += [f"{k}={self.argument(v)}" for k, v in kwargs.items()]
-        return f"({', '.join(given)})"
+        given += [f"{k}={self.argument(v)}" for k, v in kwargs.items() if identifier(k)]
+        odd = {k: v for k, v in kwargs.items() if not identifier(k)}
+        return f"({', '.join([*given, *([f'**{self.argument(odd)}'] if odd else [])])})"
 
     def argument(self, a: Any) -> str:
         if isinstance(a, CallNode):
@@ -187,10 +278,13 @@ class Writer:
         if type(a) is list:
             return f"[{', '.join(map(self.argument, a))}]"
         if type(a) is dict:
-            return "{" + ", ".join(f"{k!r}: {self.argument(v)}" for k, v in a.items()) + "}"
+            pairs = (f"{self.argument(k)}: {self.argument(v)}" for k, v in a.items())
+            return "{" + ", ".join(pairs) + "}"
         if type(a) is slice:
             parts = ", ".join(map(self.argument, (a.start, a.stop, a.step)))
             return f"{self.object(slice, 'slice')}({parts})"
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            return f"{self.object(type(a), 'tuple')}({', '.join(map(self.argument, a))})"
         if type(a) is float and a - a != 0 or type(a) is complex:  # inf and nan have no literal
             return self.object(a, "number")
         return repr(a) if type(a) in PLAIN else self.object(a, "constant")
@@ -200,7 +294,7 @@ class Writer:
         if id(value) in self.known:
             return self.known[id(value)]
         name = getattr(value, "__name__", None) or getattr(value, "name", None)
-        name = name if isinstance(name, str) and name.isidentifier() else base
+        name = name if identifier(name) else base
         if not callable(value) and name != base:
             name = f"{type(value).__name__}_{name}"
         base = taken = f"_{name}"  # nodes' names never begin like this
@@ -213,4 +307,7 @@ class Writer:
 
 
 def layout_text(layout: Any) -> str:
-    return f'"{layout}"'
+    """As graphs of operators print it; of what is no layout, its own text."""
+    if layout is None:
+        return ""
+    return annotation(layout) if hasattr(layout, "strides") else str(layout)
