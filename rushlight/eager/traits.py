@@ -164,6 +164,18 @@ def array_wrap(self, array, context=None, return_scalar=False):
     return tensor(array.astype("uint8") if array.dtype == bool else array)
 
 
+def in_series(name):
+    """A method that stands in `series`, which is loaded when it is first called."""
+
+    def method(self, *args, **kwargs):
+        from . import series
+
+        return getattr(series, name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
 def always(value):
     return property(lambda self: value)
 
@@ -208,6 +220,7 @@ METHODS = {
     "apply_": apply_,
     "map_": map_,
     "sum_to_size": sum_to_size,
+    **{n: in_series(n) for n in ("corrcoef", "cov", "cross", "diagonal_scatter")},
     "__array_wrap__": array_wrap,
 }
 
