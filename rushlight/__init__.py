@@ -70,6 +70,8 @@ _LAZY = {
     "compiler": "compiler",
     "amp": "amp",
     "random": "random",
+    "backends": "backends",
+    "testing": "testing",
 }
 # Functions that load their room when they are first asked for.
 _LAZY_FUNCTIONS = {

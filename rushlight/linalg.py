@@ -10,6 +10,42 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
     return A.diagonal(offset, dim1, dim2)
 
 
+def matrix_power(A, n, *, out=None):
+    """A times itself, n times, by squaring; the identity for 0. Negative powers need an inverse."""
+    if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
+        raise RuntimeError(f"[linalg.matrix_power] expected square matrices, got {list(A.shape)}")
+    if n < 0:
+        raise NotImplementedError("[linalg.matrix_power] negative powers need an inverse")
+    made = None
+    if n == 0:
+        made = (A * 0 + eager.eye(A.shape[-1], dtype=A.dtype)).detach()
+    while n:
+        if n % 2:
+            made = A if made is None else made @ A
+        n //= 2
+        A = A @ A if n else A
+    return made.clone() if out is None else made.clone(out=out)
+
+
+def multi_dot(tensors, *, out=None):
+    """The product of matrices in the order that costs least; the first and the last may be
+    vectors.
+    """
+    tensors = list(tensors)
+    if len(tensors) < 2:
+        raise RuntimeError("[linalg.multi_dot] expected at least 2 tensors")
+    for i, x in enumerate(tensors):
+        if x.dim() != 2 and not (x.dim() == 1 and i in (0, len(tensors) - 1)):
+            raise RuntimeError(f"[linalg.multi_dot] tensor {i} must be 2D, got {x.dim()}D")
+    row, column = tensors[0].dim() == 1, tensors[-1].dim() == 1
+    tensors[0] = tensors[0].unsqueeze(0) if row else tensors[0]
+    tensors[-1] = tensors[-1].unsqueeze(1) if column else tensors[-1]
+    made = eager.chain_matmul(*tensors)  # type: ignore[attr-defined]
+    made = made.squeeze(1) if column else made
+    made = made.squeeze(0) if row else made
+    return made if out is None else made.clone(out=out)
+
+
 def vecdot(x, y, *, dim=-1, out=None):
     """The sum of products along a dim."""
     made = (x * y).sum(dim)
@@ -19,7 +55,11 @@ def vecdot(x, y, *, dim=-1, out=None):
 def __getattr__(name):
     if name == "matmul":
         return eager.matmul  # type: ignore[attr-defined]
+    if name in ("cross", "vander"):
+        from rushlight.eager import series
+
+        return series.linalg_cross if name == "cross" else series.linalg_vander
     raise AttributeError(f"module 'rushlight.linalg' has no attribute {name!r}")
 
 
-__all__ = ["diagonal", "matrix_norm", "norm", "vecdot", "vector_norm"]
+__all__ = ["diagonal", "matrix_norm", "matrix_power", "multi_dot", "norm", "vecdot", "vector_norm"]

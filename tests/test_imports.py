@@ -41,6 +41,8 @@ ROOMS: dict[str, set[str]] = {
     "report": set(),
     "amp": {"eager"},
     "random": {"eager"},
+    "backends": set(),
+    "testing": {"eager"},
     "cuda": {"amp", "eager", BINDINGS},
     "utils": {"ops", "eager", BINDINGS},
     "serialization": {"interop"},

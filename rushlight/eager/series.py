@@ -238,6 +238,15 @@ def vander(x, N=None, *, increasing=False):
     return powers if increasing else powers.flip(1)
 
 
+def linalg_vander(x, *, N=None):
+    """Powers from 0 up of the elements along the last dim, in a new last dim."""
+    n = x.shape[-1] if N is None else N
+    if n <= 1:
+        raise RuntimeError(f"[linalg.vander] N must be greater than 1, got {n}")
+    dtype = x.dtype if x.dtype.is_floating_point else _core.int64
+    return x.to(dtype).unsqueeze(-1) ** factories.arange(n)
+
+
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
     """A copy of input with `src` on a diagonal."""
     made = op("clone")(input)

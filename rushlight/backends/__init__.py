@@ -1,0 +1,44 @@
+"""`rushlight.backends`: what scripts ask of PyTorch's back ends. Flags are remembered; devices and
+libraries that are not there say so.
+
+Kernels of this package are deterministic and never reduced to TF32, so `deterministic`, `benchmark`
+and `allow_tf32` change nothing.
+"""
+
+import sys
+from types import ModuleType
+
+
+class Backend(ModuleType):
+    """A module of flags; anything else is refused, so that a misspelled flag is told of."""
+
+    def __init__(self, name, available=False, **flags):
+        super().__init__(f"rushlight.backends.{name}", f"Flags of {name}.")
+        self.__dict__.update(flags, _flags=frozenset(flags))
+        self.__dict__["is_available"] = lambda: available
+        self.__dict__["is_built"] = lambda: available
+
+    def __setattr__(self, name, value):
+        if not name.startswith("__") and name not in self._flags:
+            raise AttributeError(f"{self.__name__} has no flag {name!r}")
+        self.__dict__[name] = value
+
+
+cudnn = Backend(
+    "cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10
+)
+cudnn.__dict__["version"] = lambda: None
+mps = Backend("mps")
+cuda = Backend("cuda")
+cuda.__dict__["matmul"] = Backend(
+    "cuda.matmul",
+    allow_tf32=False,
+    allow_fp16_reduced_precision_reduction=True,
+    allow_bf16_reduced_precision_reduction=True,
+)
+mkldnn = Backend("mkldnn", available=True, enabled=True, deterministic=False, allow_tf32=True)
+openmp = Backend("openmp", available=True)
+mkl = Backend("mkl")
+
+for _module in (cudnn, mps, cuda, mkldnn, openmp, mkl):
+    sys.modules[_module.__name__] = _module  # so that `import rushlight.backends.cudnn` finds it

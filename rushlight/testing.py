@@ -1,0 +1,135 @@
+"""`rushlight.testing`: `assert_close`."""
+
+from collections.abc import Mapping, Sequence
+
+from rushlight import eager
+
+Tensor = eager.Tensor
+TOLERANCES = {  # (relative, absolute), by dtype; equality for all others
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+}
+
+
+def _tolerances(actual, expected, rtol, atol):
+    if rtol is None:
+        found = [TOLERANCES.get(x.dtype.name, (0.0, 0.0)) for x in (actual, expected)]
+        return max(r for r, _ in found), max(a for _, a in found)
+    return rtol, atol
+
+
+def assert_close(
+    actual, expected, *, allow_subclasses=True, rtol=None, atol=None, equal_nan=False,
+    check_device=True, check_dtype=True, check_layout=True, check_stride=False, msg=None,
+):  # fmt: skip
+    """AssertionError unless |actual - expected| <= atol + rtol |expected| everywhere, and shapes
+    and dtypes are the same. Tensors, numbers, and sequences and mappings of them; tolerances follow
+    the dtype where they are not given.
+    """
+    if (rtol is None) != (atol is None):
+        raise ValueError("rtol and atol must both be specified or both be unspecified")
+    options = (rtol, atol, equal_nan, check_dtype, check_stride)
+    said = _differ(actual, expected, options, "")
+    if said is not None:
+        raise AssertionError(msg(said) if callable(msg) else msg or said)
+
+
+def _differ(actual, expected, options, where):
+    """What is said of two values that are not close; None of those that are."""
+    both = (actual, expected)
+    if all(isinstance(v, Mapping) for v in both):
+        if actual.keys() != expected.keys():
+            keys = f"{set(actual)} != {set(expected)}"
+            return f"The keys of the mappings do not match: {keys}.{where}"
+        pairs = [(actual[k], expected[k], k) for k in expected]
+    elif all(isinstance(v, Sequence) and not isinstance(v, str) for v in both):
+        if len(actual) != len(expected):
+            return f"The length of the sequences mismatch: {len(actual)} != {len(expected)}{where}"
+        pairs = [(a, b, i) for i, (a, b) in enumerate(zip(actual, expected, strict=True))]
+    else:
+        return _unlike(actual, expected, options, where)
+    for a, b, key in pairs:
+        said = _differ(a, b, options, f"\n\nThe failure occurred for item [{key}]{where}")
+        if said is not None:
+            return said
+    return None
+
+
+def _unlike(actual, expected, options, where):
+    rtol, atol, equal_nan, check_dtype, check_stride = options
+    if actual is None and expected is None:
+        return None
+    what = "Scalars"
+    if isinstance(actual, Tensor) or isinstance(expected, Tensor):
+        what = "Tensor-likes"
+        if not (isinstance(actual, Tensor) and isinstance(expected, Tensor)):
+            raise TypeError(
+                "No comparison pair was able to handle inputs of type "
+                f"{type(actual)} and {type(expected)}.{where}"
+            )
+    elif not all(isinstance(v, (bool, int, float)) for v in (actual, expected)):
+        raise TypeError(
+            "No comparison pair was able to handle inputs of type "
+            f"{type(actual)} and {type(expected)}.{where}"
+        )
+    else:
+        if check_dtype and type(actual) is not type(expected):
+            return f"The (d)types do not match: {type(actual)} != {type(expected)}.{where}"
+        actual, expected = (eager.tensor(v, dtype=eager.float64) for v in (actual, expected))
+    if tuple(actual.shape) != tuple(expected.shape):
+        return (
+            "The values for attribute 'shape' do not match: "
+            f"{actual.shape} != {expected.shape}.{where}"
+        )
+    if check_stride and actual.stride() != expected.stride():
+        return (
+            "The values for attribute 'stride()' do not match: "
+            f"{actual.stride()} != {expected.stride()}.{where}"
+        )
+    if check_dtype and actual.dtype is not expected.dtype:
+        return (
+            "The values for attribute 'dtype' do not match: "
+            f"{actual.dtype} != {expected.dtype}.{where}"
+        )
+    rtol, atol = _tolerances(actual, expected, rtol, atol)
+    return _far(actual.detach(), expected.detach(), rtol, atol, equal_nan, what, where)
+
+
+def _far(actual, expected, rtol, atol, equal_nan, what, where):
+    a, b = ((x.to(eager.float64) if x.is_floating_point() else x) for x in (actual, expected))
+    if a.dtype is not b.dtype:
+        a, b = a.to(eager.float64), b.to(eager.float64)
+    if a.dtype.is_floating_point or rtol or atol:
+        a, b = a.to(eager.float64), b.to(eager.float64)
+        near = a.isclose(b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    else:
+        near = a == b
+    if bool(near.all()):
+        return None
+    gap = (a.to(eager.float64) - b.to(eager.float64)).abs().masked_fill(near, 0.0)
+    part = (gap / b.to(eager.float64).abs()).masked_fill(near, 0.0)
+    wrong, count = int((~near).sum()), near.numel()
+    kind = "close" if rtol or atol else "equal"
+    greatest = []
+    for name, values, limit in (("absolute", gap, atol), ("relative", part, rtol)):
+        flat = values.reshape(-1)
+        at = int(flat.argmax())
+        place = tuple(int(i) for i in _place(at, values.shape))
+        allowed = f" (up to {limit} allowed)" if rtol or atol else ""
+        index = f" at index {place}" if values.dim() else ""
+        value = flat[at].item()
+        greatest.append(f"Greatest {name} difference: {value}{index}{allowed}")
+    head = f"{what} are not {kind}!"
+    share = f"{wrong} / {count} ({100 * wrong / count:.1f}%)"
+    counted = f"\n\nMismatched elements: {share}" if near.dim() else ""
+    return head + counted + "\n" + "\n".join(greatest) + where
+
+
+def _place(flat, shape):
+    found = []
+    for n in reversed(tuple(shape)):
+        found.append(flat % n)
+        flat //= n
+    return reversed(found)
