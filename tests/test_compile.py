@@ -75,11 +75,14 @@ def test_one_graph_serves_many_batch_sizes():
 
 
 def test_compile_time_is_told_by_stage(monkeypatch, capsys):
+    import sys
+
+    from rushlight import compiled as forms
     from rushlight import pipeline
     from rushlight.trace import collect
 
-    monkeypatch.setattr(pipeline, "SLOW", 0.0)
-    monkeypatch.setattr(pipeline.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(forms, "SLOW", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     x = rl.randn(5, 6).requires_grad_()
     compiled = pipeline.compile_fx(lambda x: rl.gelu(x @ x.t()) + 1, [x])
     with collect("inductor") as records:
