@@ -371,7 +371,12 @@ PyObject* tensor_numpy(Tensor* t) {
   if (!buffer_format(t->layout->dtype))
     raise(PyExc_TypeError, "[numpy] numpy has no %s; convert the tensor first",
         dtype_name(t->layout->dtype));
-  Ref numpy = checked(PyImport_ImportModule("numpy"));
+  Ref numpy(PyImport_ImportModule("numpy"));
+  if (!numpy && PyErr_ExceptionMatches(PyExc_ImportError)) {
+    PyErr_Clear();
+    raise(PyExc_RuntimeError, "Numpy is not available: pip install numpy");
+  }
+  if (!numpy) throw PythonError();
   Ref view = checked(PyMemoryView_FromObject(py(t)));
   return check(PyObject_CallMethod(numpy.py(), "asarray", "O", view.py()));
 }

@@ -183,21 +183,29 @@ def orthogonal_(tensor, gain=1):
     """A (semi-)orthogonal matrix times gain; dims after the first count as one (Saxe et al.,
     2013).
 
-    The QR factorisation of a normal matrix, signs fixed by R's diagonal; numpy's until linear
-    algebra is an operator.
+    The rows (or columns, if fewer) of a normal matrix made orthonormal, which fixes the signs as a
+    QR factorisation with a positive diagonal does.
     """
     if tensor.dim() < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
         return tensor
-    import numpy
-
     rows = tensor.shape[0]
-    normal = eager.randn((rows, tensor.numel() // rows), dtype=eager.float64).numpy()
-    q, r = numpy.linalg.qr(normal if normal.shape[0] >= normal.shape[1] else normal.T)
-    q = q * numpy.sign(numpy.diag(r)) * gain
-    q = q if normal.shape[0] >= normal.shape[1] else q.T
-    return _write(tensor, eager.from_numpy(numpy.ascontiguousarray(q)).view(tensor.shape))
+    normal = eager.randn((rows, tensor.numel() // rows), dtype=eager.float64)
+    with eager.no_grad():
+        q = _orthonormal(normal) if rows <= normal.shape[1] else _orthonormal(normal.t()).t()
+        return _write(tensor, (q * gain).reshape(tensor.shape))
+
+
+def _orthonormal(rows):
+    """Each row [k, n], k <= n, against those before it (Gram and Schmidt; twice, which is enough)."""
+    q = eager.empty(rows.shape, dtype=rows.dtype)
+    for i in range(rows.shape[0]):
+        row, before = rows[i], q[:i]
+        for _ in range(2 if i else 0):
+            row = row - before.t() @ (before @ row)
+        q[i] = row / row.norm()
+    return q
 
 
 def sparse_(tensor, sparsity, std=0.01):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import rushlight
-from benchmarks.programs import example
+
+from .programs import example
 
 pytestmark = pytest.mark.oracle
 
