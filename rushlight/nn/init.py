@@ -198,7 +198,7 @@ def orthogonal_(tensor, gain=1):
 
 
 def _orthonormal(rows):
-    """Each row [k, n], k <= n, against those before it (Gram and Schmidt; twice, which is enough)."""
+    """Each row [k, n], k <= n, against those before it: Gram and Schmidt, twice (enough)."""
     q = eager.empty(rows.shape, dtype=rows.dtype)
     for i in range(rows.shape[0]):
         row, before = rows[i], q[:i]
