@@ -58,8 +58,18 @@ def finished(made, requires_grad, out=None):
     return made.requires_grad_() if requires_grad else made
 
 
+def shape_of(shape, size):
+    """The sizes that a factory was given: one after the other, as one sequence, or by name."""
+    if size is None:
+        return shape
+    if shape:
+        raise TypeError("the sizes are given twice: positionally and as 'size'")
+    return (size,)
+
+
 def empty(
-    *size,
+    *shape,
+    size=None,
     dtype=None,
     device=None,
     requires_grad=False,
@@ -69,6 +79,7 @@ def empty(
     layout=None,
 ):
     """Memory as it is found. Default dtype float32."""
+    size = shape_of(shape, size)
     device_of(device)
     dtype = dtype_of(dtype)
     if FACTORIES:  # a graph is being recorded: a value of the graph's own
@@ -129,12 +140,20 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=
     return finished(TABLE["full"].native(shape, fill_value, dtype=dtype), requires_grad, out)
 
 
-def zeros(*size, dtype=None, device=None, requires_grad=False, out=None, layout=None):
+def zeros(
+    *shape, size=None, dtype=None, device=None, requires_grad=False, out=None, layout=None,
+    pin_memory=False,
+):  # fmt: skip
+    size = shape_of(shape, size)
     dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
     return full(sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad, out=out)
 
 
-def ones(*size, dtype=None, device=None, requires_grad=False, out=None, layout=None):
+def ones(
+    *shape, size=None, dtype=None, device=None, requires_grad=False, out=None, layout=None,
+    pin_memory=False,
+):  # fmt: skip
+    size = shape_of(shape, size)
     dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
     return full(sizes(size), 1, dtype=dtype, device=device, requires_grad=requires_grad, out=out)
 
@@ -230,19 +249,19 @@ def drawn(operator, size, dtype, device, generator, requires_grad, out):
 
 
 def rand(
-    *size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
-    pin_memory=False,
+    *shape, size=None, generator=None, out=None, dtype=None, layout=None, device=None,
+    requires_grad=False, pin_memory=False,
 ):  # fmt: skip
     """Uniform on [0, 1)."""
-    return drawn("uniform", size, dtype, device, generator, requires_grad, out)
+    return drawn("uniform", shape_of(shape, size), dtype, device, generator, requires_grad, out)
 
 
 def randn(
-    *size, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False,
-    pin_memory=False,
+    *shape, size=None, generator=None, out=None, dtype=None, layout=None, device=None,
+    requires_grad=False, pin_memory=False,
 ):  # fmt: skip
     """Standard normal."""
-    return drawn("normal", size, dtype, device, generator, requires_grad, out)
+    return drawn("normal", shape_of(shape, size), dtype, device, generator, requires_grad, out)
 
 
 def rand_like(input, *, generator=None, requires_grad=False, **options):

@@ -99,8 +99,8 @@ def contiguous(self, memory_format=None):
 
 
 def converter(name):
-    def convert(self):
-        return to(self, getattr(_core, name))
+    def convert(self, memory_format=None):
+        return to(self, getattr(_core, name), memory_format=memory_format)
 
     convert.__doc__ = f"`self.to({name})`"
     return convert

@@ -22,12 +22,14 @@ def one_list(tensors):
 # ---- pieces
 
 
-def split(self, split_size_or_sections, dim=0):
+def split(self, split_size_or_sections=None, dim=0, *, split_size=None):
     """Views of consecutive pieces along `dim`, of one size (the last may be smaller) or of a list
     of sizes.
     """
     n = self.size(dim)
-    k = split_size_or_sections
+    k = split_size if split_size_or_sections is None else split_size_or_sections
+    if k is None:
+        raise TypeError("split() missing 1 required positional arguments: 'split_size_or_sections'")
     if isinstance(k, int) and (k < 0 or k == 0 and n):
         raise RuntimeError(f"[split] split_size must be positive, got {k} for a dim of size {n}")
     pieces = [min(k, n - i) for i in range(0, n, k)] or [0] if isinstance(k, int) else list(k)
@@ -138,9 +140,9 @@ def joined(tensors, dim, out):
     return op("cat")(tensors, dim) if out is None else op("cat")(tensors, dim, out=out)
 
 
-def concat(tensors, dim=0, *, out=None):
+def concat(tensors, dim=0, *, out=None, axis=None):
     """`cat` by its other name."""
-    return joined(tensors, dim, out)
+    return joined(tensors, dim if axis is None else axis, out)
 
 
 def column_stack(tensors, *, out=None):

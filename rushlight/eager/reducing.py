@@ -21,8 +21,11 @@ def reduce_pair(value, elementwise):
     name = value[1:]
     found = namedtuple(name, ("values", "indices"))
 
-    def method(self, dim=None, keepdim=False, *, other=None, out=None):
-        dim = other if dim is None else dim
+    def method(
+        self, dim=None, keepdim=False, *, other=None, out=None, axis=None, keepdims=False
+    ):
+        dim = next((d for d in (dim, other, axis) if d is not None), None)
+        keepdim = keepdim or keepdims
         if dim is None:
             return op(value)(self) if out is None else op(value)(self, out=out)
         if isinstance(dim, (Tensor, Value)):

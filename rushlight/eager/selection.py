@@ -38,19 +38,23 @@ topk, kthvalue, mode, cummax, cummin = (
 SORTED = namedtuple("sort", ("values", "indices"))  # type: ignore[name-match]
 
 
-def sort(self, dim=-1, descending=False, *, stable=False, out=None):
+def sort(input, dim=-1, descending=False, *, stable=False, out=None, axis=None):
     """(values in order along `dim`, where they stood); always stable. NaN is the largest."""
     more = {} if out is None else {"out": tuple(out)}
-    return SORTED(*op("sort")(self, dim, descending, stable=bool(stable), **more))
+    dim = dim if axis is None else axis
+    return SORTED(*op("sort")(input, dim, descending, stable=bool(stable), **more))
 
 
-def argsort(self, dim=-1, descending=False, *, stable=False):
-    return op("argsort")(self, dim, descending, stable=bool(stable))
+def argsort(input, dim=-1, descending=False, *, stable=False, axis=None):
+    dim = dim if axis is None else axis
+    return op("argsort")(input, dim, descending, stable=bool(stable))
 
 
 def medians(name):
     found = namedtuple(name, ("values", "indices"))
-    def function(input, dim=None, keepdim=False, *, out=None):
+
+    def function(input, dim=None, keepdim=False, *, out=None, axis=None, keepdims=False):
+        dim, keepdim = dim if axis is None else axis, keepdim or keepdims
         if dim is None:
             if input.numel() == 0:
                 lowest = -(2 ** (8 * input.dtype.itemsize - 1))  # what a NaN becomes
@@ -72,9 +76,9 @@ median, nanmedian = medians("median"), medians("nanmedian")
 # ---- masks and positions
 
 
-def nonzero(self, *, as_tuple=False, out=None):
+def nonzero(input, *, as_tuple=False, out=None):
     """Places of the elements that are not 0: [n, dims] int64, or one index tensor a dim."""
-    mask = self if self.dtype is _core.bool else op("ne")(self, 0)
+    mask = input if input.dtype is _core.bool else op("ne")(input, 0)
     if as_tuple and mask.dim() == 0:
         mask = op("reshape")(mask, (1,))
     n = count_of(mask)
@@ -91,19 +95,19 @@ def written(out, found):
     return op("copy").inplace(out, found)
 
 
-def argwhere(self):
-    return nonzero(self)
+def argwhere(input):
+    return nonzero(input)
 
 
-def nonzero_static(self, *, size, fill_value=-1):
+def nonzero_static(input, *, size, fill_value=-1):
     """nonzero cut or filled up with `fill_value` to `size` rows."""
     if size < 0:
         raise RuntimeError(f"[nonzero_static] size must be non-negative, got {size}")
-    found = nonzero(self)
+    found = nonzero(input)
     n = len(found)
     if n >= size:
         return op("clone")(found[:size])
-    rest = factories.full((size - n, self.dim()), fill_value, dtype=_core.int64)
+    rest = factories.full((size - n, input.dim()), fill_value, dtype=_core.int64)
     return op("cat")([found, rest])
 
 
@@ -116,8 +120,8 @@ def where(condition, input=None, other=None, *, out=None):
     return op("where")(condition, input, other, out=out)
 
 
-def where_of(self, condition, other):
-    return op("where")(condition, self, other)
+def where_of(input, condition, other):
+    return op("where")(condition, input, other)
 
 
 def common_shape(a, b, name):
@@ -126,17 +130,17 @@ def common_shape(a, b, name):
     return broadcast_shape([tuple(a.shape), tuple(b.shape)], name)
 
 
-def masked_select(self, mask, *, out=None):
+def masked_select(input, mask, *, out=None):
     """Elements where the mask is set, in C order, as one dim; both broadcast."""
     if mask.dtype not in (_core.bool, _core.uint8):
         raise RuntimeError(
             f"[masked_select] expected BoolTensor for mask, got {mask.dtype.name}"
         )
     mask = mask if mask.dtype is _core.bool else op("ne")(mask, 0)
-    if tuple(self.shape) != tuple(mask.shape):
-        shape = common_shape(self, mask, "masked_select")
-        self, mask = op("expand")(self, shape), op("expand")(mask, shape)
-    found = op("masked_select_counted")(self, mask, count_of(mask))
+    if tuple(input.shape) != tuple(mask.shape):
+        shape = common_shape(input, mask, "masked_select")
+        input, mask = op("expand")(input, shape), op("expand")(mask, shape)
+    found = op("masked_select_counted")(input, mask, count_of(mask))
     return found if out is None else written(out, found)
 
 
@@ -163,12 +167,12 @@ def put_(self, index, source, accumulate=False):
 # ---- scatter's overloads
 
 
-def scatter(self, dim, index, src=None, *, value=None, reduce=None, out=None):
-    """self with src's elements (or one value) at their indices along `dim`."""
+def scatter(input, dim, index, src=None, *, value=None, reduce=None, out=None):
+    """input with src's elements (or one value) at their indices along `dim`."""
     more = {} if reduce is None else {"reduce": reduce}
     if out is not None:
         more["out"] = out
-    return op("scatter")(self, dim, index, value if src is None else src, **more)
+    return op("scatter")(input, dim, index, value if src is None else src, **more)
 
 
 def scatter_(self, dim, index, src=None, *, value=None, reduce=None):
@@ -179,16 +183,16 @@ def scatter_(self, dim, index, src=None, *, value=None, reduce=None):
 # ---- repeats, sets, histograms
 
 
-def repeat_interleave(self, repeats=None, dim=None, *, output_size=None):
+def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     """Each slice along `dim` (element of the flattened tensor) repeated; of a tensor alone: its
     positions, each as often as it says.
     """
     if repeats is None:
-        repeats = self.to(_core.int64)
+        repeats = input.to(_core.int64)
         return op("repeat_places")(repeats, total(repeats) if output_size is None else output_size)
     if dim is None:
-        self, dim = op("reshape")(self, (-1,)), 0
-    n = self.shape[dim]
+        input, dim = op("reshape")(input, (-1,)), 0
+    n = input.shape[dim]
     if not isinstance(repeats, Tensor):
         repeats = _core.tensor([repeats] if isinstance(repeats, int) else repeats, _core.int64)
     if repeats.dtype not in (_core.int64, _core.int32):
@@ -204,7 +208,7 @@ def repeat_interleave(self, repeats=None, dim=None, *, output_size=None):
         )
     repeats = repeats.to(_core.int64)
     count = total(repeats) if output_size is None else output_size
-    return op("index_select")(self, dim, op("repeat_places")(repeats, count))
+    return op("index_select")(input, dim, op("repeat_places")(repeats, count))
 
 
 def total(repeats):
@@ -278,18 +282,18 @@ def answer(values, inverse, counts, return_counts):
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def bincount(self, weights=None, minlength=0):
+def bincount(input, weights=None, minlength=0):
     """How often each non-negative integer stands in a one-dim tensor, or the sums of weights."""
-    if self.dim() != 1 or floating(self) or self.dtype is _core.bool:
+    if input.dim() != 1 or floating(input) or input.dtype is _core.bool:
         raise RuntimeError(
             "[bincount] only 1-d non-negative integral inputs are supported, got "
-            f"{self.dtype.name}{list(self.shape)}"
+            f"{input.dtype.name}{list(input.shape)}"
         )
     if minlength < 0:
         raise RuntimeError("[bincount] minlength should be >= 0")
-    if weights is not None and tuple(weights.shape) != tuple(self.shape):
+    if weights is not None and tuple(weights.shape) != tuple(input.shape):
         raise RuntimeError("[bincount] weights should be 1-d and have the same length as input")
-    x, count = self.to(_core.int64), minlength
+    x, count = input.to(_core.int64), minlength
     if x.numel():
         if op("amin")(x).item() < 0:
             raise RuntimeError("[bincount] only 1-d non-negative integral inputs are supported")
@@ -305,13 +309,13 @@ def floating(x):
     return x.dtype.is_floating_point
 
 
-def histc(self, bins=100, min=0, max=0):
+def histc(input, bins=100, min=0, max=0):
     """Counts of the elements in `bins` equal parts of [min, max] (0, 0: of the elements' range)."""
     if bins <= 0:
         raise RuntimeError(f"[histc] bins must be > 0, got {bins}")
-    if not floating(self):
-        raise RuntimeError(f"[histc] \"histogram_cpu\" not implemented for '{self.dtype.name}'")
-    return op("histc_range")(self, bins, float(min), float(max))
+    if not floating(input):
+        raise RuntimeError(f"[histc] \"histogram_cpu\" not implemented for '{input.dtype.name}'")
+    return op("histc_range")(input, bins, float(min), float(max))
 
 
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
@@ -345,26 +349,26 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
 # ---- quantiles
 
 
-def quantiles(self, q, dim, keepdim, interpolation, name, ignore_nan):
-    if not floating(self) or self.dtype not in (_core.float32, _core.float64):
+def quantiles(input, q, dim, keepdim, interpolation, name, ignore_nan):
+    if not floating(input) or input.dtype not in (_core.float32, _core.float64):
         raise RuntimeError(f"[{name}] input tensor must be either float or double dtype")
     if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
         raise RuntimeError(
             f"[{name}] interpolation must be one of linear, lower, higher, midpoint or nearest, "
             f"but got {interpolation}"
         )
-    if self.numel() == 0:
+    if input.numel() == 0:
         raise RuntimeError(f"[{name}] input tensor must be non-empty")
     if isinstance(q, Tensor):
         if q.dim() > 1:
             raise RuntimeError(f"[{name}] q must be a scalar or 1D tensor")
-        if q.dtype is not self.dtype:
+        if q.dtype is not input.dtype:
             raise RuntimeError(f"[{name}] q tensor must be same dtype as the input tensor")
     else:
-        q = _core.tensor(float(q), self.dtype)
+        q = _core.tensor(float(q), input.dtype)
     if q.numel() and not (op("amin")(q).item() >= 0 and op("amax")(q).item() <= 1):
         raise RuntimeError(f"[{name}] q values must be in the range [0, 1]")
-    rank = self.dim()
+    rank = input.dim()
     if dim is not None and not -max(rank, 1) <= dim < max(rank, 1):
         raise IndexError(
             f"Dimension out of range (expected to be in range of [{-max(rank, 1)}, "
@@ -373,7 +377,7 @@ def quantiles(self, q, dim, keepdim, interpolation, name, ignore_nan):
     flat = dim is None or rank == 0
     d = 0 if flat else dim % rank
     found = interpolated(
-        op("reshape")(self, (-1,)) if flat else moved(self, d, -1), q, interpolation, ignore_nan
+        op("reshape")(input, (-1,)) if flat else moved(input, d, -1), q, interpolation, ignore_nan
     )
     if q.dim():
         found = moved(found, -1, 0)
@@ -411,14 +415,14 @@ def interpolated(x, q, interpolation, ignore_nan):
     return found if ignore_nan else op("where")(nan[..., -1:], float("nan"), found)
 
 
-def quantile(self, q, dim=None, keepdim=False, *, interpolation="linear"):
+def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """The values below which the fractions q of the elements lie; NaN where there is one."""
-    return quantiles(self, q, dim, keepdim, interpolation, "quantile", False)
+    return quantiles(input, q, dim, keepdim, interpolation, "quantile", False)
 
 
-def nanquantile(self, q, dim=None, keepdim=False, *, interpolation="linear"):
+def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """quantile of what is no NaN."""
-    return quantiles(self, q, dim, keepdim, interpolation, "nanquantile", True)
+    return quantiles(input, q, dim, keepdim, interpolation, "nanquantile", True)
 
 
 METHODS = {

@@ -115,3 +115,29 @@ def test_every_function_that_writes(oracle):
         assert callable(getattr(rl, name)) and hasattr(oracle, name), name
         assert dtype_name(rl.ones(1)) == "float32"
         assert hasattr(rl.Tensor, name), name
+
+
+NAMES = {  # NumPy's names of arguments, and PyTorch's own by keyword
+    "max": lambda lib, x: x.max(axis=1)[0],
+    "min": lambda lib, x: x.min(axis=1, keepdims=True).values,
+    "max of two": lambda lib, x: lib.max(input=x, other=x * 2),
+    "sort": lambda lib, x: x.sort(axis=0)[0] + lib.sort(input=x, dim=0)[0],
+    "argsort": lambda lib, x: x.argsort(axis=0) + lib.argsort(input=x, dim=0, stable=True),
+    "median": lambda lib, x: x.median(axis=1, keepdims=True)[0],
+    "concat": lambda lib, x: lib.concat([x, x], axis=1) + lib.concatenate((x, x), axis=-1),
+    "scatter": lambda lib, x: lib.scatter(
+        input=x, dim=1, index=lib.tensor([[0]]), src=lib.ones(1, 1)
+    ),
+    "split": lambda lib, x: x.split(split_size=2, dim=1)[1],
+    "repeat": lambda lib, x: lib.repeat_interleave(input=x, repeats=2, dim=1),
+    "zeros": lambda lib, x: lib.zeros(size=(2, 3)) + lib.ones(size=(3,), pin_memory=False),
+    "empty": lambda lib, x: lib.empty(size=(2, 3)).zero_(),
+    "drawn": lambda lib, x: lib.rand(size=(2, 3)) * 0 + lib.randn(size=(3,)) * 0,
+    "converted": lambda lib, x: x.double(memory_format=lib.preserve_format),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_arguments(name, oracle):
+    ours, theirs = randn(oracle, 2, 3)
+    same(NAMES[name](rl, ours), NAMES[name](oracle, theirs))
