@@ -4,10 +4,13 @@ numbers, what reads or sets modes."""
 from __future__ import annotations
 
 import inspect
+import operator
 from typing import Any
 
 from rushlight import _core, eager
 from rushlight.eager import casting, randomness
+from rushlight.nn import recurrent
+from rushlight.nn.functional import attention
 from rushlight.nn.module import Module
 from rushlight.ops.layouts import dense
 from rushlight.ops.values import Fake
@@ -31,18 +34,34 @@ def dropout(f: Any, input: Any, p: Any = 0.5, train: Any = True) -> Any:
     return state.result(node, layout, [input])
 
 
+def dropped_attention(f: Any, *args: Any) -> Any:
+    """Attention with dropout, whose counters are reserved when the graph runs, too."""
+    state = f.state
+    args = tuple(state.whole(a) for a in args)
+    layout = state.infer(_operator("attention_with_dropout"), (*args, 0, 0), {})[0]
+    node = state.record("call_function", attention.dropped_attention, args, name="attention")
+    state.graph.effects = state.graph.random = True
+    return state.result(node, layout, [a for a in args if type(a) is TensorVar])
+
+
+def stream(f: Any, *args: Any, **kwargs: Any) -> Any:
+    raise unsupported(
+        "the state of a generator of random numbers", "the graph draws only when it runs"
+    )
+
+
 def _operator(name: str) -> Any:
     from rushlight.ops import TABLE
 
     return TABLE[name].native
 
 
-def filled(f: Any, operator: Any, out: Any, generator: Any = None) -> Any:
+def filled(f: Any, native: Any, out: Any, generator: Any = None) -> Any:
     state = f.state
     if type(out) is not TensorVar:
         raise unsupported("random numbers", "their destination is no tensor")
-    args = (operator, out) if generator is None else (operator, out, generator_of(generator))
-    state.record("call_function", randomness.filled, args, None, out.layout, operator)
+    args = (native, out) if generator is None else (native, out, generator_of(generator))
+    state.record("call_function", randomness.filled, args, None, out.layout, native)
     state.graph.random = True
     state.wrote(out, [out])
     return out
@@ -130,6 +149,28 @@ def constants(data: Any) -> Any:
     return data.fix() if hasattr(data, "fix") else data
 
 
+def recurrent_layer(
+    f: Any, mode: Any, sizes: Any, reverse: Any, *tensors: Any, fast: Any = True
+) -> Any:
+    """All steps of a layer are one node: eager mode's own kernels and backward."""
+    state = f.state
+    args = tuple(state.whole(a) for a in (mode, sizes, reverse, *tensors))
+    given = [t for t in args[3:] if t is not None]
+    if state.mode & casting.AUTOCAST:
+        raise unsupported("a recurrent layer under autocast", "what is cast is decided in the run")
+    if len({t.layout.dtype if type(t) is TensorVar else None for t in given}) != 1:
+        raise unsupported("a recurrent layer of several dtypes", "eager mode decides itself")
+    data, firsts = given[0], given[1 : 3 if mode == "LSTM" else 2]
+    node = state.record("call_function", recurrent.recurrent_layer, args, {"fast": fast}, name=mode)
+    shapes = [(data.layout.shape[0], firsts[0].layout.shape[1]), *(s.layout.shape for s in firsts)]
+    outs = []
+    for i, shape in enumerate(shapes):
+        part = state.graph.add("call_function", operator.getitem, (node, i))
+        part.meta["where"] = node.meta["where"]
+        outs.append(state.result(part, dense(shape, data.layout.dtype), given))
+    return tuple(outs)
+
+
 def is_generator_function(f: Any, function: Any) -> bool:
     code = getattr(function, "code", None) or getattr(function, "__code__", None)
     if code is None:
@@ -197,7 +238,13 @@ LEAVES: dict[Any, Any] = {
     randomness.filled: filled,
     randomness.manual_seed: manual_seed,
     eager.randperm: randperm,
+    recurrent.recurrent_layer: recurrent_layer,
+    attention.dropped_attention: dropped_attention,
     Module._changed: changed,
+    **{
+        getattr(randomness.Generator, name): stream
+        for name in ("reserve", "position", "move_to", "get_state", "set_state", "initial_seed")
+    },
 }
 
 

@@ -2,6 +2,8 @@
 
     text, objects = graph.source()
     parse_calls(text, objects, graph.constants).equals(graph)
+
+Annotations are those of graphs of operators; sizes that vary and flags stand above the function.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ apply (projections, half types, values that are no tensors, a second derivative)
 made of operators that differentiate themselves.
 """
 
+import functools
+
 from rushlight import eager
 from rushlight.eager import casting
 from rushlight.ops import TABLE
@@ -95,6 +97,12 @@ class Walk:
             begun, rest, states = grads[:n], grads[n:], out[: total - n]
         found = mm(begun.t(), first)
         return found if total == n else addmm(found, rest.t(), states, out=found)
+
+
+@functools.lru_cache(maxsize=16)
+def walk_of(sizes, reverse):
+    """The walk of these sizes (a tuple): batches of one shape share it."""
+    return Walk(sizes, reverse)
 
 
 class Starts:
@@ -447,3 +455,13 @@ class ReluRNN(RNN):
     @staticmethod
     def slope(h):
         return (h > 0).to(h.dtype)
+
+
+KINDS = {"LSTM": LSTM, "GRU": GRU, "RNN_TANH": TanhRNN, "RNN_RELU": ReluRNN}
+
+
+def recurrent_layer(mode, sizes, reverse, *tensors, fast=True):
+    """One layer in one direction over steps of these sizes. A node of its own in captured graphs,
+    with eager mode's backward; a tracer takes it apart, because its values are no tensors.
+    """
+    return KINDS[mode].call(walk_of(tuple(sizes), reverse), *tensors, fast=fast)

@@ -17,12 +17,6 @@ from rushlight.nn.parameter import Parameter
 from rushlight.nn.utils.rnn import PackedSequence, selected
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
-LAYERS = {
-    "LSTM": recurrent.LSTM,
-    "GRU": recurrent.GRU,
-    "RNN_TANH": recurrent.TanhRNN,
-    "RNN_RELU": recurrent.ReluRNN,
-}
 
 
 def _check_type(name, value, kind):
@@ -175,8 +169,7 @@ class RNNBase(Module):
     def _run(self, data, sizes, firsts):
         """Rows of all steps through all layers: (rows, [last states of each kind])."""
         directions = 2 if self.bidirectional else 1
-        layer_of, lasts = LAYERS[self.mode], [[] for _ in firsts]
-        walks = [recurrent.Walk(sizes, reverse) for reverse in (False, True)[:directions]]
+        lasts = [[] for _ in firsts]
         fast = not self.proj_size
         for layer in range(self.num_layers):
             outs = []
@@ -185,8 +178,9 @@ class RNNBase(Module):
                 w_ih, w_hh, *rest = (getattr(self, name) for name in self._all_weights[at])
                 biases, projection = (rest[:2], rest[2:]) if self.bias else ([None, None], rest)
                 states = [first[at] for first in firsts]
-                out, *last = layer_of.call(
-                    walks[direction], data, *states, w_ih, w_hh, *biases, *projection, fast=fast
+                weights = (w_ih, w_hh, *biases, *projection)
+                out, *last = recurrent.recurrent_layer(
+                    self.mode, sizes, direction == 1, data, *states, *weights, fast=fast
                 )
                 outs.append(out)
                 for kind, state in zip(lasts, last, strict=True):

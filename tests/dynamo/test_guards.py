@@ -10,6 +10,7 @@ import pytest
 import rushlight as rl
 from rushlight import config, dynamo, nn, trace
 from rushlight.dynamo import GraphBreakError, convert
+from rushlight.nn import functional as F
 
 from .both import check, graphs
 
@@ -455,3 +456,18 @@ def test_sys_settrace_sees_nothing_odd():
         assert f(rl.ones(3)) == 6.0
     finally:
         sys.settrace(old)
+
+
+def test_state_of_the_random_stream_follows_the_graph():
+    def fn(x):
+        y = F.dropout(x, 0.5)
+        before = rl.get_rng_state()
+        z = F.scaled_dot_product_attention(y, y, y, dropout_p=0.5)
+        return F.dropout(z, 0.5), before, rl.get_rng_state()
+
+    x = rl.randn(1, 2, 5, 8)
+    compiled = rl.compile(fn, backend="eager")
+    rl.manual_seed(3)
+    expected = [[t.tolist() for t in fn(x)] for _ in range(3)]
+    rl.manual_seed(3)
+    assert [[t.tolist() for t in compiled(x)] for _ in range(3)] == expected

@@ -32,10 +32,15 @@ def scaled_dot_product_attention(
         )
     if not 0 < dropout_p <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+    return dropped_attention(
+        query, key, value, attn_mask, is_causal, scale, enable_gqa, float(dropout_p)
+    )
+
+
+def dropped_attention(query, key, value, attn_mask, is_causal, scale, enable_gqa, p):
+    """With dropout: draws from the default stream, so that a captured graph has it as one node."""
     batch = zip(reversed(query.shape[:-2]), reversed(key.shape[:-2]))
     count = math.prod(query.shape[:-1]) * key.shape[-2]  # a number for each weight
     count *= math.prod(k for q, k in batch if q == 1)
     counter = eager.randomness.default_generator.reserve(count)
-    return _dropped(
-        query, key, value, attn_mask, is_causal, scale, enable_gqa, float(dropout_p), *counter
-    )
+    return _dropped(query, key, value, attn_mask, is_causal, scale, enable_gqa, p, *counter)
