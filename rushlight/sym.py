@@ -3,8 +3,11 @@ hint).
 
 Takes and returns ints where nothing is unknown. Equal polynomials are equal without a question; any
 other comparison is answered from the hints and recorded in the environment, so that it can become a
-guard.
+guard. A comparison that follows from the bounds of its names leaves no guard: bounds are known of
+themselves (a size is never negative), declared, or follow from the guards left before.
 """
+
+from math import inf
 
 
 class ShapeEnv:
@@ -12,13 +15,30 @@ class ShapeEnv:
 
     def __init__(self):
         self.hints = {}
+        self.bounds = {}  # name -> (least, greatest), either end may be infinite
         self.guards = []  # (text, answer), in the order asked, without repetition
         self.quotients = {}  # name of an opaque quotient -> (dividend, divisor)
         self.relations = []  # the same as (relation, left, right, answer)
 
-    def size(self, name, hint):
+    def size(self, name, hint, least=-inf):
+        """The named number; `least` where it is known without a guard (0 for a size)."""
         self.hints[name] = int(hint)
+        if least > -inf:
+            self.bounds[name] = (least, inf)
         return Sym(self, {(name,): 1})
+
+    def bound(self, x, least=None, greatest=None):
+        """From now on x lies between these: guards, from which comparisons then follow. ValueError
+        where the hint does not."""
+        for relation, a, b in (("<=", least, x), ("<=", x, greatest)):
+            if a is None or b is None:
+                continue
+            if not int(a) <= int(b):
+                raise ValueError(f"[sym] {x} is {int(x)}: not between {least} and {greatest}")
+            if isinstance(a, Sym):
+                a.ask(relation, b, True)
+            elif isinstance(b, Sym):
+                b.ask("<", a, False)
 
     def fix(self, x, value):
         """From now on x is this very value."""
@@ -37,6 +57,77 @@ def terms(x):
 def polynomial(env, t):
     t = {m: c for m, c in t.items() if c}
     return t.get((), 0) if all(m == () for m in t) else Sym(env, t)
+
+
+def multiplied(a, b):
+    ends = [x * y if x and y else 0 for x in a for y in b]
+    return min(ends), max(ends)
+
+
+def interval(x):
+    """(least, greatest) value that an int or a polynomial can take, by the bounds of its names."""
+    if not isinstance(x, Sym):
+        return int(x), int(x)
+    low = high = 0
+    for names, c in x.terms.items():
+        product = (c, c)
+        for name in names:
+            product = multiplied(product, name_interval(x.env, name))
+        low, high = low + product[0], high + product[1]
+    return low, high
+
+
+def name_interval(env, name):
+    low, high = env.bounds.get(name, (-inf, inf))
+    if name in env.quotients:
+        top, bottom = map(interval, env.quotients[name])
+        if bottom[0] > 0:
+            ends = [floor_divided(a, b) for a in top for b in bottom]
+            low, high = max(low, min(ends)), min(high, max(ends))
+    return low, high
+
+
+def floor_divided(a, b):
+    """a // b for b > 0, either infinite."""
+    if b == inf:
+        return 0 if a >= 0 else -1 if a > -inf else -inf
+    return a // b if abs(a) < inf else a
+
+
+def narrow(env, relation, difference, answer):
+    """What an answered comparison of `difference` with 0 says of a name alone in it."""
+    names = [m for m in difference.terms if m]
+    if len(names) != 1 or len(names[0]) != 1:
+        return
+    name, c, d = names[0][0], difference.terms[names[0]], difference.terms.get((), 0)
+    low, high = env.bounds.get(name, (-inf, inf))
+    if relation == "==":
+        if d % c:
+            return
+        value = -d // c
+        if answer:
+            low = high = value
+        else:
+            low, high = low + (value == low), high - (value == high)
+    else:
+        if not answer:  # not d < 0 is -d <= 0
+            c, d, relation = -c, -d, "<=" if relation == "<" else "<"
+        d += relation == "<"  # of integers: c * name + d <= 0
+        if c > 0:
+            high = min(high, -d // c)
+        else:
+            low = max(low, -(d // c))
+    env.bounds[name] = (low, high)
+
+
+def decided(relation, difference):
+    """The answer that the bounds give, else None."""
+    low, high = interval(difference)
+    if relation == "==":
+        return False if low > 0 or high < 0 else True if low == high == 0 else None
+    if high < 0 or high == 0 and relation == "<=":
+        return True
+    return False if low > 0 or low == 0 and relation == "<" else None
 
 
 def hint(x):
@@ -125,10 +216,14 @@ class Sym:
         difference = self - other
         if isinstance(difference, int):  # decided by algebra: no guard
             return {"==": difference == 0, "<": difference < 0, "<=": difference <= 0}[relation]
+        known = decided(relation, difference)
+        if known is not None:
+            return known
         asked = (relation, self, other, answer)
         text = f"{self} {relation} {other}"
         if (text, answer) not in self.env.guards:
             self.env.relations.append(asked)
+        narrow(self.env, relation, difference, answer)
         return self.env.guard(text, answer)
 
     def __eq__(self, other):

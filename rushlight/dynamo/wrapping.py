@@ -64,19 +64,37 @@ OPAQUE = (
     enumerate,
     filter,
 )
-MARKED: dict[int, set[int]] = {}  # id of a tensor -> the dims that vary
+MARKED: dict[int, dict[int, tuple]] = {}  # id of a tensor -> the dims that vary, with bounds
 
 
-def mark_dynamic(tensor: Any, dim: int | tuple | list) -> None:
-    """Sizes of these dims are symbolic from the first capture on."""
+def mark_dynamic(
+    tensor: Any, dim: int | tuple | list, *, min: int | None = None, max: int | None = None
+) -> None:
+    """Sizes of these dims are symbolic from the first capture on. The compiled code is for sizes
+    from `min` to `max` where they are given: comparisons that follow from them leave no guard.
+
+    IndexError for a dim that the tensor has not; ValueError where its size is not in the bounds.
+    """
     dims = [dim] if isinstance(dim, int) else list(dim)
     for d in dims:
         if not -tensor.dim() <= d < tensor.dim():
             raise IndexError(
                 f"[mark_dynamic] dim {d} is out of range for shape {list(tensor.shape)}"
             )
-    MARKED.setdefault(id(tensor), set()).update(d % tensor.dim() for d in dims)
-    weakref.finalize(tensor, MARKED.pop, id(tensor), None)
+        if not within(tensor.shape[d], (min, max)):
+            raise ValueError(
+                f"[mark_dynamic] size {tensor.shape[d]} of dim {d} is not within {min} to {max}"
+            )
+    known = MARKED.get(id(tensor))
+    if known is None:
+        known = MARKED[id(tensor)] = {}
+        weakref.finalize(tensor, MARKED.pop, id(tensor), None)
+    known.update((d % tensor.dim(), (min, max)) for d in dims)
+
+
+def within(n: int, bounds: tuple) -> bool:
+    least, greatest = bounds
+    return (least is None or least <= n) and (greatest is None or n <= greatest)
 
 
 def is_bound(value: Any) -> bool:
@@ -232,6 +250,9 @@ class Wrapping:
                 names.append(name)
             try:
                 made = symbolic(layout, self.env, dims, names).layout
+                for d, bounds in MARKED.get(id(value), {}).items():
+                    if d in dims and within(layout.shape[d], bounds):
+                        self.env.bound(made.shape[d], *bounds)
                 sizes = tuple(None if d in dims else n for d, n in enumerate(layout.shape))
                 return made, sizes, None
             except Unsupported:

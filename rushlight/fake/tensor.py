@@ -85,7 +85,7 @@ def symbolic(
         if not -len(shape) <= d < len(shape):
             raise UserError("fake", f"dim {d} is out of range for {layout}", kind=IndexError)
         d %= len(shape)
-        shape[d] = env.size(next(given, None) or fresh(env), layout.shape[d])
+        shape[d] = env.size(next(given, None) or fresh(env), layout.shape[d], least=0)
     return Fake(
         Layout(tuple(shape), strides_of(layout, tuple(shape)), layout.dtype, 0, layout.device)
     )

@@ -471,3 +471,41 @@ def test_state_of_the_random_stream_follows_the_graph():
     expected = [[t.tolist() for t in fn(x)] for _ in range(3)]
     rl.manual_seed(3)
     assert [[t.tolist() for t in compiled(x)] for _ in range(3)] == expected
+
+
+def test_bounds_of_a_marked_size():
+    def fn(a):
+        n = max(a.shape[0], 4)
+        return a.sum() * n if n <= 64 else a.mean()
+
+    c = compiled(fn)
+    a = x(8, 3)
+    dynamo.mark_dynamic(a, 0, min=4, max=64)
+    for n in (8, 4, 64, 33):
+        b = a if n == 8 else x(n, 3)
+        assert c(b).tolist() == fn(b).tolist()
+    assert captures(c) == 1
+    record = next(r for r in convert.COMPILED.values() if r.function is fn)
+    shapes = [g.text for g in record.entries[0].guards if g.kind == "shape"]
+    assert len(shapes) == 2, shapes  # the bounds, and nothing else
+    for n in (3, 65):
+        assert c(x(n, 3)).shape == ()
+    assert captures(c) > 1
+    for bounds in ({"min": 9}, {"max": 7}, {"min": 20, "max": 10}):
+        with pytest.raises(ValueError, match="mark_dynamic"):
+            dynamo.mark_dynamic(a, 0, **bounds)
+
+
+def test_a_maximum_does_not_specialise():
+    def fn(a):
+        return a * max(a.shape[0], 16)
+
+    c = compiled(fn, dynamic=True)
+    for n in (20, 16, 17, 90):
+        b = x(n)
+        assert c(b).tolist() == fn(b).tolist()
+    assert captures(c) == 1
+    for n in (3, 5, 15):
+        b = x(n)
+        assert c(b).tolist() == fn(b).tolist()
+    assert captures(c) == 2
