@@ -7,14 +7,15 @@ import operator
 import pytest
 
 import rushlight as rl
-from rushlight import dynamo, nn
+from rushlight import config, dynamo, nn
+from rushlight.dynamo.backends import BACKENDS
 from rushlight.dynamo.graph_module import GraphModule
 from rushlight.errors import UserError
 from rushlight.fx.captured import CallGraph, nodes_in
 from rushlight.fx.captured_parsing import parse_calls
 from rushlight.ops.layouts import Layout, dense
 from rushlight.sym import ShapeEnv
-from tests.dynamo import models
+from tests.dynamo import fuzz, models
 
 MODELS = models.make()
 Pair = collections.namedtuple("Pair", "left right")
@@ -219,3 +220,18 @@ def test_nodes_inside_containers():
     g = CallGraph()
     x, y = g.placeholder("x"), g.placeholder("y")
     assert list(nodes_in(({"k": [x]}, Pair(y, slice(x, None)), 3))) == [x, y, x]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_graphs_of_random_programs(seed, monkeypatch):
+    """The graph that was read back runs in the captured one's place."""
+    read = []
+
+    def backend(module, examples):
+        read.append(again(module.graph))
+        return read[-1].compile(bound=False)
+
+    monkeypatch.setitem(BACKENDS, "eager", backend)
+    with config.changed(strict=True):
+        assert fuzz.run(seed) is None
+    assert read
