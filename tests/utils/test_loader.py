@@ -454,7 +454,9 @@ def test_no_worker_outlives_the_program(end, code):
 
 def test_interrupted_from_the_keyboard():
     """Ctrl-C reaches the workers too; they leave without a word."""
-    program = PROGRAM + "for _ in it: pass"
+    # Ctrl-C is ignored by what a shell started in the background, and that is inherited.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = heard + PROGRAM + "for _ in it: pass"
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
