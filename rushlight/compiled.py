@@ -28,6 +28,7 @@ from rushlight.fx.passes import record
 from rushlight.fx.tracing import environment, layout_of
 from rushlight.inductor.pipeline import CompiledGraph, compile_graph
 from rushlight.inductor.wrapper import Ends
+from rushlight.nn.recurrent import recurrent_layer
 from rushlight.ops.layouts import Layout
 from rushlight.ops.values import Value
 from rushlight.reasons import refuse
@@ -49,6 +50,7 @@ class Compiled:
         self.examples = [described(x) for x in example_inputs]
         self.names = [f"n{i}" for i in range(len(self.examples))]
         self.given: list[str] | None = None  # names of the inputs, where the graph has any
+        self.recurrent = False  # whether a layer of an LSTM, GRU or RNN is one of its nodes
         graph = getattr(gm, "graph", None)
         if graph is not None and hasattr(graph, "placeholders"):
             self.name = graph.name
@@ -56,6 +58,7 @@ class Compiled:
                 self.examples[i] = node.meta.get("layout", self.examples[i])
                 self.names[i] = node.name
             self.given = list(self.names)
+            self.recurrent = any(n.target is recurrent_layer for n in graph.calls)
         self.tensors = [i for i, x in enumerate(self.examples) if isinstance(x, Layout)]
         # Whole numbers without an example vary from call to call; other numbers are constants, and
         # each value has a form of its own.
@@ -129,6 +132,11 @@ class Compiled:
         collecting = gc.isenabled()
         gc.disable()  # graphs are many small objects, all alive: looking through them is in vain
         try:
+            if self.recurrent:
+                raise Unsupported(
+                    "compile",
+                    "a recurrent layer's own kernels are faster than its steps one by one",
+                )
             if len(self.forms) > FORMS:
                 raise Unsupported("compile", f"more than {FORMS} sets of numbers were given")
             form = self.form(mask, inputs)

@@ -3,7 +3,7 @@
 import pytest
 
 import rushlight as rl
-from rushlight import config, dynamo, nn
+from rushlight import config, dynamo, nn, trace
 from rushlight.dynamo import convert
 from rushlight.nn import recurrent
 
@@ -48,6 +48,18 @@ def test_layers(name, grad):
     assert not convert.BREAKS, [str(b[1]) for b in convert.BREAKS.values()]
     nodes = [n for n in graphs()[0].graph.calls if n.target is recurrent.recurrent_layer]
     assert len(nodes) == layer.num_layers * (2 if layer.bidirectional else 1)
+
+
+def test_the_default_backend_keeps_the_layers_own_kernels():
+    """Its graph runs as it stands: eager mode's numbers to the bit, backward too."""
+    layer, x = nn.LSTM(4, 5, 2), rl.randn(7, 3, 4, requires_grad=True)
+    dynamo.reset()
+    compiled = rl.compile(layer, fullgraph=True)
+    run(layer, x, list(layer.parameters()))
+    expected = run(layer, x, list(layer.parameters()))
+    with trace.collect("fallback") as records:
+        assert run(compiled, x, list(layer.parameters())) == expected
+    assert any(r.name == "fallback.graph" for r in records)
 
 
 def test_under_autocast_it_is_eager_mode():
