@@ -28,6 +28,9 @@ def split(self, split_size_or_sections=None, dim=0, *, split_size=None):
     """
     n = self.size(dim)
     k = split_size if split_size_or_sections is None else split_size_or_sections
+    piece = op("slice")
+    if type(k) is int and k > 0 and n:
+        return tuple([piece(self, dim, i, i + k) for i in range(0, n, k)])
     if k is None:
         raise TypeError("split() missing 1 required positional arguments: 'split_size_or_sections'")
     if isinstance(k, int) and (k < 0 or k == 0 and n):
@@ -40,9 +43,9 @@ def split(self, split_size_or_sections=None, dim=0, *, split_size=None):
             f"dimension {dim}), but got split_sizes={pieces}"
         )
     out, start = [], 0
-    for piece in pieces:
-        out.append(op("slice")(self, dim, start, start + piece))
-        start += piece
+    for size in pieces:
+        out.append(piece(self, dim, start, start + size))
+        start += size
     return tuple(out)
 
 
