@@ -20,10 +20,13 @@ def reduce_pair(value, elementwise):
     """max and min: of all elements, along a dim (values and positions), or of two tensors."""
     name = value[1:]
     found = namedtuple(name, ("values", "indices"))
+    along = TABLE[f"{name}_dim"]
 
     def method(
         self, dim=None, keepdim=False, *, other=None, out=None, axis=None, keepdims=False
     ):
+        if type(dim) is int and out is None:
+            return found(*along.native(self, dim, keepdim or keepdims))
         dim = next((d for d in (dim, other, axis) if d is not None), None)
         keepdim = keepdim or keepdims
         if dim is None:
