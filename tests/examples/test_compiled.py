@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import rushlight
-from benchmarks.programs import example
 from rushlight import config, dynamo
 from rushlight.dynamo import convert
 from rushlight.nn import functional as F
 from tests.dynamo.both import graphs
+
+from .programs import example
 
 STEPS = 3
 
