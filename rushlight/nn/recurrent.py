@@ -267,12 +267,13 @@ class LSTM(Layer):
         columns, dcolumns = _columns(gates, 4), _columns(dgates, 4)
         dh0, dc0 = Starts(walk), Starts(walk)
         dnext = dc = None
+        gout = None if gout is None else gout.clone()  # added into, step by step
         for k in reversed(range(len(walk.steps))):
             start, n = walk.steps[k]
             end = start + n
             g = None if gout is None else gout[start:end]
             if dnext is not None and g is not None and walk.rows_after(k) == n:
-                dh = addmm(g, dnext, w_hh)
+                dh = addmm(g, dnext, w_hh, out=g)
             else:
                 dh = _add(g, walk.carried(k, None if dnext is None else mm(dnext, w_hh), gh))
             dc = walk.carried(k, dc, gc)
