@@ -24,9 +24,10 @@ def test_public_reports_come_out_as_in_eager_mode(name, build):
     try:
         expected = cases.run_case(build, rl)
     except AttributeError as missing:
+        if "complex64" not in str(missing):  # the one name that is known to be missing
+            raise
         pytest.skip(str(missing))
-    if {"raised": "AttributeError"} in expected:
-        pytest.skip("an operator of this case is not there yet")
+    assert {"raised": "AttributeError"} not in expected, "eager mode lacks a name of this case"
     dynamo.reset()
     found = cases.run_case(build, rl, rl.compile)
     assert cases.same(expected, found, cases.META[name]["tol"]), f"\n{expected}\n{found}"

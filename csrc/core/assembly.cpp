@@ -13,15 +13,6 @@ namespace {
 
 AssemblyRecipeObject* self_of(PyObject* o) { return reinterpret_cast<AssemblyRecipeObject*>(o); }
 
-Layout* read_layout(PyObject* shape, PyObject* strides, DType dtype) {
-  Small<int64_t, 8> sizes, steps;
-  read_ints("AssemblyRecipe", shape, sizes);
-  read_ints("AssemblyRecipe", strides, steps);
-  if (sizes.size() != steps.size())
-    raise(PyExc_ValueError, "[AssemblyRecipe] %d sizes and %d strides", sizes.size(), steps.size());
-  return rl::layout_intern(dtype, Device::CPU, sizes.size(), sizes.data(), steps.data());
-}
-
 // (shape, strides, dtype), ((operand or -1, number, shape, strides, offset), ...)
 PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *shape, *strides, *dtype, *pieces;
@@ -29,7 +20,7 @@ PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject*) {
   return guarded([&] {
     Own<AssemblyRecipeObject> r(self_of(check(type->tp_alloc(type, 0))));
     r->pieces = new std::vector<AssemblyPiece>;
-    r->out = read_layout(shape, strides, dtype_from(dtype));
+    r->out = layout_read("AssemblyRecipe", shape, strides, dtype_from(dtype));
     int64_t low, high;
     rl::layout_extent(r->out, &low, &high);
     Ref list = checked(PySequence_Tuple(pieces));
@@ -40,7 +31,7 @@ PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject*) {
       if (!PyArg_ParseTuple(PyTuple_GET_ITEM(list.py(), i), "iOOOL", &piece.operand, &number,
               &shape, &strides, &offset))
         throw PythonError();
-      piece.place = read_layout(shape, strides, r->out->dtype);
+      piece.place = layout_read("AssemblyRecipe", shape, strides, r->out->dtype);
       piece.offset = offset;
       piece.number = piece.operand < 0 ? Py_NewRef(number) : nullptr;
       r->pieces->push_back(piece);

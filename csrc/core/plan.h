@@ -131,6 +131,8 @@ void plan_write(Plan*, Call&, Tensor* const* outs, int nouts);            // Wri
 Number number_from(PyObject*, char how);
 
 // routine.cpp
+// a new reference, from what a recipe was given
+Layout* layout_read(const char* what, PyObject* shape, PyObject* strides, DType);
 void routine_build(Plan*, const Call&);
 Ref routine_execute(Plan*, Call&);
 void routine_run(Plan*, Call&, Tensor* const* outs);  // of the layouts that the plan states

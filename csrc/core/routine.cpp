@@ -21,12 +21,7 @@ Layout* read_layout(PyObject* entry) {
   PyObject *shape, *strides, *dtype;
   if (!PyArg_ParseTuple(entry, "OOO;outputs are (shape, strides, dtype)", &shape, &strides, &dtype))
     throw PythonError();
-  Small<int64_t, 8> sizes, steps;
-  read_ints("RoutineRecipe", shape, sizes);
-  read_ints("RoutineRecipe", strides, steps);
-  if (sizes.size() != steps.size())
-    raise(PyExc_ValueError, "[RoutineRecipe] %d sizes and %d strides", sizes.size(), steps.size());
-  return rl::layout_intern(dtype_from(dtype), Device::CPU, sizes.size(), sizes.data(), steps.data());
+  return layout_read("RoutineRecipe", shape, strides, dtype_from(dtype));
 }
 
 PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -100,6 +95,15 @@ PyType_Spec spec = {"rushlight._core.RoutineRecipe", sizeof(RoutineRecipeObject)
     Py_TPFLAGS_DEFAULT, slots_};
 
 }  // namespace
+
+Layout* layout_read(const char* what, PyObject* shape, PyObject* strides, DType dtype) {
+  Small<int64_t, 8> sizes, steps;
+  read_ints(what, shape, sizes);
+  read_ints(what, strides, steps);
+  if (sizes.size() != steps.size())
+    raise(PyExc_ValueError, "[%s] %d sizes and %d strides", what, sizes.size(), steps.size());
+  return rl::layout_intern(dtype, Device::CPU, sizes.size(), sizes.data(), steps.data());
+}
 
 void routine_build(Plan* p, const Call& call) {
   const RoutineRecipeObject* r = p->routine;

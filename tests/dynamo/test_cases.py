@@ -21,9 +21,10 @@ def test_case(name, build):
     try:
         expected = cases.run_case(build, rl)
     except AttributeError as missing:
+        if "complex64" not in str(missing):  # the one name that is known to be missing
+            raise
         pytest.skip(str(missing))
-    if {"raised": "AttributeError"} in expected:
-        pytest.skip("an operator of this case is not there yet")
+    assert {"raised": "AttributeError"} not in expected, "eager mode lacks a name of this case"
     dynamo.reset()
     with config.changed(strict=True):
         found = cases.run_case(build, rl, lambda f: rl.compile(f, backend="eager"))
