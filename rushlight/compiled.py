@@ -67,6 +67,7 @@ class Compiled:
             i for i, x in enumerate(self.examples) if not isinstance(x, (Layout, sym.Sym))
         ]
         self.forms: dict[Any, Callable] = {}
+        self.unit = trace.current_unit() or trace.numbered(self.name)  # the capture it is part of
 
     def __call__(self, *inputs: Any) -> Any:
         key: Any = 0
@@ -82,7 +83,8 @@ class Compiled:
             if self.constants:
                 self.vary(inputs)
                 key = (mask, *((type(inputs[i]), inputs[i]) for i in self.constants))
-            form = self.forms[key] = self.make(mask, inputs)
+            with trace.unit(self.unit):
+                form = self.forms[key] = self.make(mask, inputs)
         if self.check > 0 and isinstance(form, Form):
             self.check -= 1
             return self.checked(form, inputs)
@@ -151,7 +153,14 @@ class Compiled:
                 gc.enable()
         took = time.perf_counter() - start
         form.milliseconds["all"] = 1e3 * took
-        trace.emit("inductor", self.name, lambda: timed(form.milliseconds), ms=round(1e3 * took, 1))
+        trace.emit(
+            "inductor",
+            self.name,
+            lambda: timed(form.milliseconds),
+            why=why,
+            ms=round(1e3 * took, 1),
+            stages=dict(form.milliseconds),
+        )
         if took > SLOW:
             say(f"compiled {self.name} in {took:.1f} s")
         return form
@@ -346,8 +355,16 @@ class Training(Form):
         self.backward: CompiledGraph | None = None
 
         def backward() -> Callable:
-            self.backward = compile_graph(decompose(forget_gradients(self.late)))
-            return self.backward.program
+            with trace.unit(c.unit):
+                made = self.backward = compile_graph(decompose(forget_gradients(self.late)))
+                trace.emit(
+                    "inductor",
+                    f"{c.name} backward",
+                    lambda: timed(made.milliseconds),
+                    why="its first backward",
+                    stages=dict(made.milliseconds),
+                )
+            return made.program
 
         rebased = tuple(
             on_tape and made.own + k in active for k, on_tape in enumerate(made.on_tape)

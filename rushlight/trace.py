@@ -15,6 +15,7 @@ or a folder that cannot be written is one sentence on stderr.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -166,6 +167,8 @@ def emit(
     with _lock:
         _count += 1
         index = _count
+    if _here.units:
+        facts.setdefault("unit", _here.units[-1])
     record = Record(
         index,
         time.perf_counter_ns(),
@@ -193,6 +196,36 @@ def span(stage: str, name: str, **facts: Any) -> Iterator[None]:
         yield
     finally:
         emit(stage, name, start_ns=start, end_ns=time.perf_counter_ns(), **facts)
+
+
+def numbered(name: str) -> str:
+    """`name#7`: a name that no other unit of this process has."""
+    return f"{name}#{next(_numbers)}"
+
+
+@contextmanager
+def unit(name: str) -> Iterator[None]:
+    """Records that this thread emits inside belong to `name` (their fact `unit`): one capture with
+    all that became of it, also what is compiled later."""
+    _here.units.append(name)
+    try:
+        yield
+    finally:
+        _here.units.pop()
+
+
+def current_unit() -> str:
+    """The innermost `unit` of this thread; empty outside."""
+    return _here.units[-1] if _here.units else ""
+
+
+class _Here(threading.local):
+    def __init__(self) -> None:
+        self.units: list[str] = []
+
+
+_here = _Here()
+_numbers = itertools.count(1)
 
 
 def add_listener(listener: Listener) -> None:

@@ -2,6 +2,10 @@
 // Invariant: no Python runs between the call and the target unless a guard or a miss needs it.
 #include "compiled.h"
 
+#include <optional>
+
+#include "records.h"
+
 namespace core {
 
 PyTypeObject* CompiledFunctionType;
@@ -143,7 +147,12 @@ Ref __attribute__((noinline)) decide(CompiledFunction* cf, PyObject* function, c
 PyObject* compiled_serve(CompiledFunction* cf, PyObject* function, Bound& b, PyObject* const* args,
     size_t nargsf, PyObject* names, bool* original) {
   Ref answer;
+  std::optional<RecordScope> record;
+  if (mode & kRecords) record.emplace(cf->code->co_qualname, "compiled");
+  const CompiledFunction* owner = cf->origin ? cf->origin : cf;
+  int64_t misses = owner->misses;
   Ref target = decide(cf, function, b, args, nargsf, names, &answer);
+  if (record) record->ran("compiled", misses == owner->misses);
   if (!target) {
     *original = answer.get() == run_original;
     return *original ? nullptr : answer.release();

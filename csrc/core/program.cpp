@@ -5,6 +5,7 @@
 
 #include "operator.h"
 #include "plan.h"
+#include "records.h"
 #include "tensor.h"
 
 namespace core {
@@ -208,6 +209,16 @@ void store(Registers& registers, const Instruction& in, Ref value) {
     if (in.outs[i] >= 0) registers[in.outs[i]] = check(PySequence_GetItem(value.py(), i));
 }
 
+Ref recorded_kernel(PyObject* kernel, Small<PyObject*, 16>& arguments) {
+  PyObject* name = reinterpret_cast<RecipeObject*>(kernel)->key;
+  RecordScope record(name, "fused");
+  record.inputs(arguments.data(), arguments.size());
+  record.ran(PyUnicode_AsUTF8(name), true);
+  Ref value = checked(recipe_vectorcall(kernel, arguments.data(), arguments.size(), nullptr));
+  record.outputs(value.py());
+  return value;
+}
+
 void run(Program* p, Registers& registers) {
   for (const Instruction& in : *p->instructions) {
     Ref value;
@@ -218,6 +229,8 @@ void run(Program* p, Registers& registers) {
       if (in.how == Instruction::Operator)
         value = operator_apply(
             reinterpret_cast<Operator*>(in.callee), arguments.data(), arguments.size());
+      else if ((mode & kRecords) && Py_TYPE(in.callee) == FusedKernelType)
+        value = recorded_kernel(in.callee, arguments);
       else if (in.how == Instruction::Kernel)
         value = checked(recipe_vectorcall(in.callee, arguments.data(), arguments.size(), nullptr));
       else
@@ -243,7 +256,12 @@ PyObject* program_vectorcall(
       raise(PyExc_TypeError, "[Program] takes %d inputs, got %d", p->ninputs, n);
     Small<PyObject*, 24> inputs;
     for (int i = 0; i < n; i++) inputs.push(Py_NewRef(args[i]));
-    return program_value(p, inputs.data(), n).release();
+    if (!p->label || !(mode & kRecords)) return program_value(p, inputs.data(), n).release();
+    RecordScope record(p->label, "graph");
+    record.inputs(args, n);
+    Ref value = program_value(p, inputs.data(), n);
+    record.outputs(value.py());
+    return value.release();
   });
 }
 
@@ -285,6 +303,7 @@ int traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(o));
   Py_VISIT(p->names);
   Py_VISIT(p->given);
+  Py_VISIT(p->label);
   if (p->instructions)
     for (const Instruction& in : *p->instructions) {
       Py_VISIT(in.callee);
@@ -313,6 +332,7 @@ void dealloc(PyObject* o) {
   PyObject_GC_UnTrack(o);
   Py_CLEAR(p->names);
   Py_CLEAR(p->given);
+  Py_CLEAR(p->label);
   if (p->instructions)
     for (Instruction& in : *p->instructions) {
       Py_CLEAR(in.callee);
@@ -333,6 +353,17 @@ int put_names(PyObject* o, PyObject* value, void*) {
   Py_XSETREF(self_of(o)->names, Py_NewRef(value ? value : Py_None));
   return 0;
 }
+PyObject* get_label(PyObject* o, void*) {
+  return Py_NewRef(self_of(o)->label ? self_of(o)->label : Py_None);
+}
+int put_label(PyObject* o, PyObject* value, void*) {
+  if (value && !PyUnicode_Check(value)) {
+    PyErr_SetString(PyExc_TypeError, "[Program] a label is a str");
+    return -1;
+  }
+  Py_XSETREF(self_of(o)->label, Py_XNewRef(value));
+  return 0;
+}
 PyObject* get_given(PyObject* o, void* which) {
   return Py_NewRef(PyTuple_GET_ITEM(self_of(o)->given, which ? 1 : 0));
 }
@@ -345,6 +376,8 @@ void* fn(F f) {
 }
 PyGetSetDef getset[] = {
     {"names", get_names, put_names, "provenance of each instruction: (depth, operator name)",
+        nullptr},
+    {"label", get_label, put_label, "what its calls are recorded as; none: only their parts are",
         nullptr},
     {"ninputs", get_ninputs, nullptr, nullptr, nullptr},
     {"transparent", get_transparent, nullptr, "the parts record themselves on the tape", nullptr},

@@ -32,6 +32,7 @@ struct Program {
   std::vector<Instruction>* instructions;
   std::vector<Argument>* outputs;
   PyObject *names, *given;                            // provenance; the instructions as given
+  PyObject* label;                                    // owned str of a compiled graph, or null
 };
 extern PyTypeObject* ProgramType;
 

@@ -13,7 +13,7 @@ namespace {
 struct Record {
   int64_t id, parent;
   int depth;
-  const Operator* op;
+  PyObject* name;             // owned
   std::string kind, what, line;
   bool hit;
   int64_t start, end;
@@ -28,6 +28,7 @@ std::vector<Record>& buffer() {
 int64_t next_id = 1, first_id = 1;
 __thread RecordScope* open_scope = nullptr;
 __thread int64_t open_id = 0;
+__thread bool open_compiled = false;  // the open call is a compiled function's: lines are the user's
 __thread int depth = 0;
 
 int64_t now() {
@@ -59,6 +60,7 @@ Ref render(const std::vector<Layout*>& layouts) {
 
 void forget(std::vector<Record>& list) {
   for (Record& r : list) {
+    Py_DECREF(r.name);
     for (Layout* l : r.in) rl::decref(l);
     for (Layout* l : r.out) rl::decref(l);
   }
@@ -82,7 +84,7 @@ PyObject* records(PyObject*, PyObject*) {
       for (Record& r : taken) {
         Ref in = render(r.in), out = render(r.out);
         Ref one = checked(Py_BuildValue("LLiOsOLLOOss", static_cast<long long>(r.id),
-            static_cast<long long>(r.parent), r.depth, r.op->name, r.kind.c_str(),
+            static_cast<long long>(r.parent), r.depth, r.name, r.kind.c_str(),
             r.hit ? Py_True : Py_False, static_cast<long long>(r.start),
             static_cast<long long>(r.end), in.py(), out.py(), r.what.c_str(), r.line.c_str()));
         check(PyList_Append(list.py(), one.py()));
@@ -98,11 +100,12 @@ PyObject* records(PyObject*, PyObject*) {
 
 }  // namespace
 
-RecordScope::RecordScope(const Operator* op, const char* kind)
-    : outer_(open_scope), id_(next_id++) {
-  buffer().push_back(Record{id_, open_id, depth++, op, kind ? kind : "", "",
-      open_id ? "" : user_line(), false, now(), 0, {}, {}});
+RecordScope::RecordScope(PyObject* name, const char* kind)
+    : outer_(open_scope), id_(next_id++), outer_compiled_(open_compiled) {
+  buffer().push_back(Record{id_, open_id, depth++, Py_NewRef(name), kind ? kind : "", "",
+      open_id && !open_compiled ? "" : user_line(), false, now(), 0, {}, {}});
   outer_id_ = open_id;
+  open_compiled = kind && !std::strcmp(kind, "compiled");
   open_id = id_;
   open_scope = this;
 }
@@ -111,6 +114,7 @@ RecordScope::~RecordScope() {
   if (Record* r = at(id_)) r->end = now();
   open_scope = outer_;
   open_id = outer_id_;
+  open_compiled = outer_compiled_;
   depth--;
 }
 
@@ -123,6 +127,12 @@ void RecordScope::inputs(const Call& call) {
     for (int i = 0; i < call.tensors.size(); i++) keep(r->in, call.tensors[i]->layout);
   else if (call.op->nparams && is_tensor(call.values[0]))
     keep(r->in, tensor_of(call.values[0])->layout);
+}
+
+void RecordScope::inputs(PyObject* const* values, int n) {
+  Record* r = at(id_);
+  for (int i = 0; r && i < n; i++)
+    if (values[i] && is_tensor(values[i])) keep(r->in, tensor_of(values[i])->layout);
 }
 
 void RecordScope::outputs(PyObject* o) {

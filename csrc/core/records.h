@@ -6,19 +6,24 @@
 
 namespace core {
 
-// One call being recorded; nests. Made only when the mode word says so.
+// One call being recorded; nests. Made only when the mode word says so. Kinds that are no
+// operator's: "compiled" (a call of a compiled function), "graph" (a labelled program), "fused" (a
+// kernel of one).
 class RecordScope {
  public:
-  RecordScope(const Operator*, const char* kind);
+  RecordScope(PyObject* name, const char* kind);
+  RecordScope(const Operator* op, const char* kind) : RecordScope(op->name, kind) {}
   ~RecordScope();
   RecordScope(const RecordScope&) = delete;
   void inputs(const Call&);
+  void inputs(PyObject* const* values, int n);
   void outputs(PyObject* result);
   void ran(const std::string& what, bool hit);
   static RecordScope* current();
  private:
   RecordScope* outer_;
   int64_t id_, outer_id_;
+  bool outer_compiled_;
 };
 
 extern PyMethodDef record_functions[];

@@ -14,6 +14,7 @@ import types
 from typing import Any
 
 from rushlight import _core, sym
+from rushlight.errors import user_line
 from rushlight.fx.captured import CallGraph, CallNode
 
 from .breaks import Break, Bug, unsupported
@@ -76,16 +77,21 @@ class Capture(Operators, Wrapping):
         self.effects: list[tuple] = []  # calls to make after the graph
         self.class_writes: dict[tuple, Any] = {}
         self.made_classes: set[type] = set()
+        self.caller: str | None = None
         self.guard("mode", None, self.initial_mode)
 
     # ---- the user's place
 
     def where(self) -> str:
-        """The innermost line outside the package, as file:line."""
+        """The innermost line outside the package, as file:line; where all is inside (a module of
+        `nn` was compiled), the line that called."""
         for frame in reversed(self.frames):
             if not frame.file.startswith(PACKAGE):
                 return f"{frame.file}:{frame.line}"
-        return ""
+        if self.caller is None:
+            place = user_line()
+            self.caller = "" if place is None else f"{place.file}:{place.line}"
+        return self.caller
 
     def stack(self) -> tuple[str, ...]:
         """The user's frames, outermost first; all of them where none is the user's."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from rushlight import _core, config, reasons, trace
 from rushlight.errors import CompilerBug
+from rushlight.fx.captured import origins_of_lines
 
 from . import instructions_flow, instructions_operators, instructions_values
 from .backends import resolve
@@ -149,6 +150,10 @@ class Record:
 
     def convert(self, compiled: Any, arguments: tuple) -> bool:
         """Captures the call; whether there is an entry for it now."""
+        with trace.unit(trace.numbered(self.function.__qualname__)):
+            return self.convert_here(compiled, arguments)
+
+    def convert_here(self, compiled: Any, arguments: tuple) -> bool:
         start = time.perf_counter_ns()
         try:
             made = capture(self, compiled.callable, arguments)
@@ -359,8 +364,19 @@ def emit_records(record: Record, entry: Entry, nanoseconds: int) -> None:
     name = record.function.__qualname__
     trace.emit("dynamo", name, lambda: listing(record.function.__code__, entry), kind="bytecode")
     if entry.module is not None:
-        trace.emit("fx_graph", name, lambda: entry.module.code, kind="graph")
-    trace.emit("guards", name, lambda: "\n".join(map(repr, entry.guards)), kind="guards")
+        graph = entry.module.graph
+        places = [str(n.meta.get("where", "")).rpartition(":")[0] for n in graph.nodes]
+        files = {os.path.basename(file): file for file in reversed(places) if file}
+        text = entry.module.code
+        origins = origins_of_lines(text)
+        trace.emit("fx_graph", name, text, origins, "graph", files=files, nodes=len(graph.nodes))
+    trace.emit(
+        "guards",
+        name,
+        lambda: "\n".join(map(repr, entry.guards)),
+        kind="guards",
+        read_by=[guard.where for guard in entry.guards],
+    )
     trace.emit("dynamo", f"{name} captured", "", kind="text", milliseconds=nanoseconds / 1e6)
 
 

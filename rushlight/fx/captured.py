@@ -189,6 +189,18 @@ def environments(layout: Any) -> list[ShapeEnv]:
     return [n.env for n in getattr(layout, "shape", ()) if isinstance(n, Sym)]
 
 
+def origins_of_lines(text: str) -> dict[int, tuple[str, ...]]:
+    """Line of a printed graph, from 1 -> (the user's line,)."""
+    found: dict[int, tuple[str, ...]] = {}
+    place = ""
+    for number, row in enumerate(text.splitlines(), 1):
+        if row.startswith("    # "):
+            place = row[6:]
+        elif row.startswith("    ") and place:
+            found[number] = (place,)
+    return found
+
+
 def same_node(a: CallNode, b: CallNode) -> bool:
     return (
         a.op == b.op

@@ -34,6 +34,8 @@ class Compilation:
 
     def __init__(self, graph: Graph, single_kernels: bool, ends: wrapper.Ends | None) -> None:
         self.graph, self.single_kernels, self.ends = graph, single_kernels, ends
+        # what records call it: `unit/graph`, and once it is compiled its calls too
+        self.label = f"{trace.current_unit()}/{trace.numbered(graph.name)}".lstrip("/")
         self.plan: scheduler.Schedule
         self.lowered: dict[int, Lowered] = {}  # by index of the group
         self.targets: dict[Var, Var] = {}
@@ -51,9 +53,21 @@ def schedule_nodes(c: Compilation) -> None:
     for step in c.plan.steps:
         if isinstance(step, CallStep):
             c.plan.reasons.append(fallback(step))
-    trace.emit(
-        "fusion", c.graph.name, lambda: "\n".join(map(str, c.plan.steps)), steps=len(c.plan.steps)
+    if trace.listeners:
+        trace.emit(
+            "fusion", c.graph.name, "\n".join(map(str, c.plan.steps)), graph=c.label,
+            steps=[describe_step(step) for step in c.plan.steps],
+        )  # fmt: skip
+
+
+def describe_step(step: Group | CallStep) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """For records: its name, the variables that it makes, and the chain of origins of each of its
+    nodes."""
+    outs = tuple(o.name for n in step.nodes for o in n.outs)
+    origins = tuple(
+        " > ".join([*map(str, n.origins), f"{n.op.name} {n.op.where}"]) for n in step.nodes
     )
+    return str(step), outs, origins
 
 
 def fallback(step: CallStep) -> Reason:
@@ -87,7 +101,10 @@ def lower_groups(c: Compilation) -> None:
             c.lowered[step.index] = low
     if trace.listeners:
         for lowered, _ in seen.values():
-            trace.emit("loop_ir", lowered.kernel.name, show(lowered.kernel), origin=lowered.origin)
+            trace.emit(
+                "loop_ir", lowered.kernel.name, show(lowered.kernel), graph=c.label,
+                origin=lowered.origin,
+            )  # fmt: skip
 
 
 def place_results(c: Compilation) -> None:
@@ -106,8 +123,9 @@ def plan_memory(c: Compilation) -> None:
     kept = {c.plan.base(v) for v in c.graph.outputs}
     c.memory = memory_plan.plan_memory(steps, kept, shared)
     trace.emit(
-        "memory_plan", c.graph.name, lambda: str(c.memory), total=c.memory.total, peak=c.memory.peak
-    )
+        "memory_plan", c.graph.name, lambda: str(c.memory), graph=c.label, total=c.memory.total,
+        peak=c.memory.peak,
+    )  # fmt: skip
 
 
 def name_kernels(c: Compilation) -> None:
@@ -140,6 +158,12 @@ def build_code(c: Compilation) -> None:
         kernels=cache.digest("\n".join(map(codegen.described, c.written))),
         emitter=codegen.emitter(),
     )
+    if trace.listeners:
+        symbols = {c.lowered[i].kernel.name: c.symbols[i] for i in c.lowered}
+        trace.emit(
+            "cpp_openmp", c.graph.name, lambda: codegen.generate(c.written), graph=c.label,
+            symbols=symbols, path=getattr(library, "_name", ""),
+        )  # fmt: skip
     for i, low in c.lowered.items():
         k = low.kernel
         made = native.kernel(
@@ -162,7 +186,8 @@ def build_code(c: Compilation) -> None:
 
 def write_wrapper(c: Compilation) -> None:
     c.program, c.text = wrapper.write(c.plan, c.kernels, c.targets, c.ends)
-    trace.emit("wrapper", c.graph.name, c.text, kernels=len(c.kernels))
+    c.program.label = c.label
+    trace.emit("wrapper", c.graph.name, c.text, graph=c.label, kernels=len(c.kernels))
 
 
 PASSES = (
