@@ -112,15 +112,20 @@ class Recording:
         self.error = error
 
     def explanation(self, operator: str | None = None, result: Any = None) -> Explanation:
-        from rushlight.report.observe import Run, observe
+        from rushlight.report.captures import captures
+        from rushlight.report.observe import observe
         from rushlight.report.records import read_batches
+        from rushlight.report.stages import Run
 
         calls = read_batches(self.batches)
+        captured = captures(self.records, calls)
         sources = Sources(self.records)
-        keys = {call.ran for call in calls if call.route == "kernel"}
+        ran = (call for call in calls.everything if call.kind != "fused")
+        keys = {call.ran for call in ran if call.route == "kernel"}
         run = Run(
-            self.program, calls, self.records, wall_ns=self.wall_ns, error=_one_line(self.error),
-            facts=machine(), kernels={key: sources.facts(key) for key in sorted(keys)},
+            self.program, calls, self.records, "compile" if captured else "eager",
+            wall_ns=self.wall_ns, error=_one_line(self.error), facts=machine(),
+            kernels={key: sources.facts(key) for key in sorted(keys)}, captures=captured,
         )  # fmt: skip
         return Explanation(observe(run, operator), calls, result, sources)
 
@@ -274,7 +279,7 @@ def _precompiled(key: str) -> tuple[Any, Any]:
 
 _lowering: Iterator[Any] | None = None
 _lowered: dict[str, tuple[Any, Any]] = {}
-_ORIGIN = re.compile(r"\s*// (?:\S+ )?(\S+\.py:\d+)$")
+_ORIGIN = re.compile(r"\s*// ((?:\S+\.py:\d+ > )?(?:\S+ )?\S+\.py:\d+)$")
 
 
 def split_origins(text: str) -> tuple[str, dict[int, tuple[str, ...]]]:
@@ -285,7 +290,7 @@ def split_origins(text: str) -> tuple[str, dict[int, tuple[str, ...]]]:
     for number, line in enumerate(text.splitlines(), 1):
         found = _ORIGIN.search(line)
         if found and not line.startswith("//"):
-            origins[number] = (found[1],)
+            origins[number] = tuple(link.rpartition(" ")[2] for link in found[1].split(" > "))
             line = line[: found.start()]
         lines.append(line)
     return "\n".join(lines) + "\n", origins

@@ -56,18 +56,26 @@ def schedule_nodes(c: Compilation) -> None:
     if trace.listeners:
         trace.emit(
             "fusion", c.graph.name, "\n".join(map(str, c.plan.steps)), graph=c.label,
-            steps=[describe_step(step) for step in c.plan.steps],
+            steps=[describe_step(c, step) for step in c.plan.steps],
         )  # fmt: skip
 
 
-def describe_step(step: Group | CallStep) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """For records: its name, the variables that it makes, and the chain of origins of each of its
-    nodes."""
-    outs = tuple(o.name for n in step.nodes for o in n.outs)
-    origins = tuple(
-        " > ".join([*map(str, n.origins), f"{n.op.name} {n.op.where}"]) for n in step.nodes
-    )
-    return str(step), outs, origins
+def describe_step(c: Compilation, step: Group | CallStep) -> dict[str, Any]:
+    """For records: what it is called in records of calls, its operators, the variables that it
+    makes, and the chain of origins of each node."""
+    ran, generated = step.nodes[0].op.name, False
+    if isinstance(step, Group) and (len(step.nodes) > 1 or c.single_kernels):
+        ran, generated = step.name, True
+    return {
+        "text": str(step),
+        "ran": ran,
+        "generated": generated,
+        "operators": [n.op.name for n in step.nodes],
+        "makes": [o.name for n in step.nodes for o in n.outs],
+        "origins": [
+            " > ".join([*map(str, n.origins), f"{n.op.name} {n.op.where}"]) for n in step.nodes
+        ],
+    }
 
 
 def fallback(step: CallStep) -> Reason:
@@ -159,10 +167,9 @@ def build_code(c: Compilation) -> None:
         emitter=codegen.emitter(),
     )
     if trace.listeners:
-        symbols = {c.lowered[i].kernel.name: c.symbols[i] for i in c.lowered}
         trace.emit(
             "cpp_openmp", c.graph.name, lambda: codegen.generate(c.written), graph=c.label,
-            symbols=symbols, path=getattr(library, "_name", ""),
+            symbols={c.lowered[i].kernel.name: c.symbols[i] for i in c.lowered},
         )  # fmt: skip
     for i, low in c.lowered.items():
         k = low.kernel

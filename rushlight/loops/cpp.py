@@ -66,6 +66,12 @@ def identity(combine, dtype):
     return literal(IDENTITY[combine], dtype)
 
 
+def chain(origins):
+    """The user's line, where there is one, and the declaration: `model.py:8 > mul ops/pointwise.py:57`."""
+    line = [where for what, where in origins[:1] if what == "line"]
+    return " > ".join([*line, " ".join(origins[-1])])
+
+
 def cast(value, source, target):
     """C for a conversion between storage types; half types go through float32."""
     if source == target:
@@ -181,7 +187,7 @@ class Body:
     def lets(self, section, declare=True):
         for name, value in section.lets:
             origin = self.kernel.origins.get(value)
-            note = f"  // {origin[-1][0]} {origin[-1][1]}" if origin else ""
+            note = f"  // {chain(origin)}" if origin else ""
             put = self.expr(value)
             if name.text in self.arrays:
                 self.put(f"{name.text}[c] = {put};{note}")

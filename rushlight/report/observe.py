@@ -8,44 +8,18 @@ from records; a documented stage that this run did not take stands there with th
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rushlight import trace
 from rushlight.report import path, table
-from rushlight.report.records import Calls, nbytes
+from rushlight.report.captures import Capture
+from rushlight.report.stages import Finer, Run, Told, describe
 from rushlight.report.way_down import WayDown, way_down
-from rushlight.report.words import bytes_, count, ns, short_path
+from rushlight.report.words import count
 
-SCHEMA = 1
-
-
-@dataclass(slots=True)
-class Run:
-    """What was recorded of one program, in one mode on one device."""
-
-    program: str
-    calls: Calls
-    records: Sequence[trace.Record] = ()
-    mode: str = "eager"
-    device: str = "cpu"
-    wall_ns: int = 0
-    error: str = ""  # of the program, one line; empty when it ended well
-    facts: Mapping[str, Any] = field(default_factory=dict)  # isa, threads, libraries, versions
-    kernels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # key -> origin, ...
-
-
-@dataclass(slots=True)
-class Finer:
-    """A finer stage inside a documented one."""
-
-    id: str
-    what: str
-    count: int
-    ns: int | None  # None where it is not timed apart
-    sentence: str
+SCHEMA = 2
 
 
 @dataclass(slots=True)
@@ -86,7 +60,21 @@ class Refusal:
 
 
 @dataclass(slots=True)
+class Selection:
+    """The path of one mode on one device, as far as this run took it."""
+
+    mode: str
+    device: str
+    status: str
+    taken: bool  # anything ran in this mode and on this device
+    stages: list[ObservedStage]
+    steps: list[ObservedStep]
+
+
+@dataclass(slots=True)
 class Observed:
+    """`stages` and `steps` are those of the selection shown first."""
+
     schema: int
     program: str
     mode: str
@@ -105,6 +93,9 @@ class Observed:
     lines: list[table.LineRow]
     refusals: list[Refusal]
     way_down: WayDown | None
+    selections: list[Selection]
+    captures: list[Capture]
+    functions: list[table.FunctionRow]
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists. `documented` names the path.json that stages and steps refer
@@ -119,26 +110,23 @@ def observe(run: Run, operator: str | None = None) -> Observed:
     """The observed path of a run. `operator` names the one whose way down is shown; by default the
     costliest, or the call that was refused when the program stopped."""
     documented = path.load()
-    stages, steps = documented.select(run.mode, run.device)
-    on_path = {stage.id for stage in stages}
     calls = run.calls
-    observed = [
-        _stage(run, stage, stage.id in on_path, documented) for stage in documented.stages.values()
+    selections = [
+        _select(run, mode, device, documented) for mode, device in documented.selections()
     ]
-    by_id = {stage.id: stage for stage in observed}
-    taken_steps = {step.id for step in steps}
+    first = next(s for s in selections if (s.mode, s.device) == (run.mode, run.device))
     return Observed(
         SCHEMA,
         run.program,
         run.mode,
         run.device,
-        documented.status(run.mode, run.device),
+        first.status,
         run.wall_ns,
         sum(call.ns for call in calls.roots),
         run.error,
         dict(run.facts),
-        observed,
-        [_step(step, by_id, step.id in taken_steps) for step in documented.steps],
+        first.stages,
+        first.steps,
         table.operators(calls),
         table.tree(calls),
         table.ran(calls, "kernel", run.kernels),
@@ -146,6 +134,28 @@ def observe(run: Run, operator: str | None = None) -> Observed:
         table.lines(calls),
         _refusals(run.records),
         way_down(calls, run.device, operator, bool(run.error)),
+        selections,
+        list(run.captures),
+        table.functions(calls),
+    )
+
+
+def _select(run: Run, mode: str, device: str, documented: path.Path) -> Selection:
+    stages, steps = documented.select(mode, device)
+    on_path, on_steps = {stage.id for stage in stages}, {step.id for step in steps}
+    rest = [stage for stage in documented.stages.values() if stage.id not in on_path]
+    observed = [
+        _stage(run, stage, mode, device, stage.id in on_path, documented)
+        for stage in [*stages, *rest]
+    ]
+    by_id = {stage.id: stage for stage in observed}
+    return Selection(
+        mode,
+        device,
+        documented.status(mode, device),
+        mode in run.modes and device in run.devices,
+        observed,
+        [_step(step, by_id, step.id in on_steps) for step in documented.steps],
     )
 
 
@@ -159,187 +169,40 @@ def _step(step: path.Step, stages: Mapping[str, ObservedStage], on_path: bool) -
     )
 
 
-def _stage(run: Run, stage: path.Stage, on_path: bool, documented: path.Path) -> ObservedStage:
-    """One documented stage: what its describer makes of the run, or why it was not taken."""
-    told = _Told("", 0, None, [])
-    if on_path:
-        told = _DESCRIBE.get(stage.id, _from_records)(run, stage.id)
+def _stage(
+    run: Run, stage: path.Stage, mode: str, device: str, on_path: bool, documented: path.Path
+) -> ObservedStage:
+    """One documented stage: what the run did in it, or why it was not taken."""
+    told = Told("", 0, None, [])
+    if on_path and mode in run.modes and device in run.devices:
+        told = describe(run, stage.id, mode)
     reason = ""
     if told.count == 0:
-        reason, told.sentence = _why_not(run, stage, on_path, documented)
-    taken = told.count > 0
+        reason, told.sentence = _why_not(run, stage, mode, device, on_path, documented)
     return ObservedStage(
-        stage.id, stage.name, stage.kind, stage.layer, on_path, taken,
+        stage.id, stage.name, stage.kind, stage.layer, on_path, told.count > 0,
         told.sentence, reason, told.count, told.ns, told.finer,
     )  # fmt: skip
 
 
-def _why_not(run: Run, stage: path.Stage, on_path: bool, documented: path.Path) -> tuple[str, str]:
-    if on_path:
+def _why_not(
+    run: Run, stage: path.Stage, mode: str, device: str, on_path: bool, documented: path.Path
+) -> tuple[str, str]:
+    if on_path and mode in run.modes and device in run.devices:
         return "path.nothing_recorded", "Part of this path, but the run left no record of it."
-    taking = [c for c in documented.selections() if stage in documented.select(*c)[0]]
-    if run.mode not in {mode for mode, _ in taking}:
-        needed = documented.phrase("mode", taking[0][0])
-        sentence = f"Part of {needed}; this ran in {_mode(run)}."
-        return "path.mode_not_taken", sentence
-    if run.device == "cpu" and run.facts.get("gpu", None) is False:
+    choices = [c for c in documented.selections() if stage in documented.select(*c)[0]]
+    needed = (mode, device) if on_path else choices[0]
+    phrase = documented.phrase("mode", needed[0])
+    if needed[0] not in run.modes:
+        ran = documented.phrase("mode", min(run.modes))
+        return "path.mode_not_taken", f"Part of {phrase}; this ran in {ran}."
+    if mode not in dict(choices):
+        shown = documented.phrase("mode", mode)
+        return "path.mode_not_taken", f"Part of {phrase}; what is shown is {shown}."
+    if "gpu" not in run.devices and run.facts.get("gpu", None) is False:
         return "device.no_gpu", "Nothing ran on a GPU: no NVIDIA driver was found here."
-    needed = documented.phrase("device", taking[0][1])
-    return "path.device_not_used", f"No tensor of this run was on {needed}."
-
-
-def _mode(run: Run) -> str:
-    return path.load().phrase("mode", run.mode)
-
-
-# ---- what each stage of a path did, counted from the records
-
-
-@dataclass(slots=True)
-class _Told:
-    sentence: str
-    count: int
-    ns: int | None
-    finer: list[Finer]
-
-
-def _python_code(run: Run, stage: str) -> _Told:
-    lines = table.lines(run.calls)
-    calls = len(run.calls.roots)
-    if not calls:
-        ended = f" before it stopped with {run.error}" if run.error else ""
-        return _Told(f"{run.program} ran, and called no operator{ended}.", 1, None, [])
-    text = f"{run.program}: {count(len(lines), 'line')} called operators {count(calls, 'time')}"
-    if lines:
-        text += f"; the costliest is {short_path(lines[0].where)} ({ns(lines[0].ns)})"
-    if run.error:
-        text += f". It stopped with {run.error}"
-    return _Told(text + ".", calls, None, [])
-
-
-def _cpython(run: Run, stage: str) -> _Told:
-    inside = sum(call.ns for call in run.calls.roots)
-    calls = len(run.calls.roots)
-    rest = max(0, run.wall_ns - inside)
-    text = (
-        f"The run took {ns(run.wall_ns)}: {ns(inside)} inside {count(calls, 'operator call')}, "
-        f"{ns(rest)} in everything else (Python itself, imports, files, recording)."
-    )
-    return _Told(text, max(1, calls), rest, _finer_from_records(run, "cpython"))
-
-
-def _aten(run: Run, stage: str) -> _Told:
-    calls = run.calls
-    names = {call.operator for call in calls}
-    hits, misses = table.plan_counts(calls)
-    nested = sum(1 for call in calls if call.parent is not None)
-    text = f"{count(len(calls), 'call')} of {count(len(names), 'operator')}"
-    if nested:
-        text += f", {nested} of them made by other operators"
-    text += f"; {hits} found their plan, {misses} had to make one."
-    return _Told(text, len(calls), None, _aten_finer(run) if calls else [])
-
-
-def _aten_finer(run: Run) -> list[Finer]:
-    calls = run.calls
-    mixed = [c for c in calls if len({x.dtype for x in (*c.inputs, *c.outputs)}) > 1]
-    routes = Counter(call.route for call in calls if not call.failed)
-    wrote = [c.outputs for c in calls if c.route in ("kernel", "library")]
-    allocated = sum(map(len, wrote))
-    hits, misses = table.plan_counts(calls)
-    made_ns = sum(calls.own[call.id] for call in calls if call.hit is False)
-    failed = sum(1 for call in calls if call.failed)
-    refused = f", {failed} refused" if failed else ""
-    became = [
-        f"{count(routes[route], word)}" for route, word in _ROUTE_WORDS.items() if routes[route]
-    ]
-    rows = [
-        ("validate", len(calls), None, f"{count(len(calls), 'call')} checked{refused}"),
-        ("promote", len(mixed), None, f"{count(len(mixed), 'call')} had more than one dtype"),
-        ("plan", hits + misses, None,
-         f"{hits} found, {misses} made (calls that made one took {ns(made_ns)})"),
-        ("allocate", allocated, None,
-         f"{count(allocated, 'result')}, {bytes_(sum(map(nbytes, wrote)))}"),
-        ("view", routes["view"], None, f"{count(routes['view'], 'view')} of memory already there"),
-        ("dispatch", len(calls), None, ", ".join(became)),
-    ]  # fmt: skip
-    finer = [_finer(*row) for row in rows if row[1]]
-    shown = {row.id for row in finer} | {"kernel", "library"}
-    return finer + [row for row in _finer_from_records(run, "aten") if row.id not in shown]
-
-
-_ROUTE_WORDS = {
-    "kernel": "kernel call",
-    "library": "library call",
-    "view": "view",
-    "program": "composition",
-    "none": "call without a record of what ran",
-}
-
-
-def _kernels(run: Run, stage: str) -> _Told:
-    """ATen's kernels on whichever device."""
-    parts, finer, total, done = [], [], 0, 0
-    for route, word in (("kernel", "kernel"), ("library", "library routine")):
-        rows = table.ran(run.calls, route, run.kernels)
-        if not rows:
-            continue
-        calls, spent = sum(row.calls for row in rows), sum(row.ns for row in rows)
-        sentence = f"{count(calls, 'call')} of {count(len(rows), word)} took {ns(spent)}"
-        cold = spent - sum(row.warm_ns for row in rows)
-        if cold > spent / 10:
-            sentence += f" ({ns(cold)} of it in calls that first made their plan)"
-        parts.append(sentence)
-        finer.append(_finer(route, calls, spent, f"{sentence}; most in {rows[0].key}"))
-        total, done = total + spent, done + calls
-    return _Told("; ".join(parts) + ".", done, total, finer)
-
-
-def _cpu(run: Run, stage: str) -> _Told:
-    rows = [call for call in run.calls if call.route in ("kernel", "library")]
-    spent = sum(run.calls.own[call.id] for call in rows)
-    moved = sum(nbytes(call.inputs) + nbytes(call.outputs) for call in rows)
-    text = f"{ns(spent)} in kernels and libraries, on {bytes_(moved)} of operands and results"
-    threads, isa = run.facts.get("threads"), run.facts.get("isa")
-    if threads:
-        text += f"; {count(int(threads), 'thread')}"
-    if isa:
-        text += f", {isa} kernels"
-    return _Told(text + ".", len(rows), spent, [])
-
-
-def _from_records(run: Run, stage: str) -> _Told:
-    """A stage that this file has no words for: its records, counted."""
-    records = [r for r in run.records if stage in trace.within(r.stage) and r.kind != "reason"]
-    spent = sum(r.facts["end_ns"] - r.facts["start_ns"] for r in records if "end_ns" in r.facts)
-    names = dict.fromkeys(r.name for r in records[:5])
-    text = f"{count(len(records), 'record')}: {', '.join(names)}."
-    return _Told(text, len(records), spent or None, _finer_from_records(run, stage))
-
-
-def _finer_from_records(run: Run, stage: str) -> list[Finer]:
-    tally: Counter[str] = Counter()
-    spent: Counter[str] = Counter()
-    for record in run.records:
-        if record.kind != "reason" and stage in trace.within(record.stage)[1:]:
-            tally[record.stage] += 1
-            if "end_ns" in record.facts:
-                spent[record.stage] += record.facts["end_ns"] - record.facts["start_ns"]
-    return [_finer(i, n, spent[i] or None, count(n, "record")) for i, n in tally.items()]
-
-
-def _finer(id: str, count: int, ns: int | None, sentence: str) -> Finer:
-    return Finer(id, trace.STAGES[id].what if id in trace.STAGES else "", count, ns, sentence)
-
-
-_DESCRIBE: dict[str, Callable[[Run, str], _Told]] = {
-    "python_code": _python_code,
-    "cpython": _cpython,
-    "aten": _aten,
-    "aten_cpu": _kernels,
-    "aten_cuda": _kernels,
-    "cpu": _cpu,
-}
+    phrase = documented.phrase("device", needed[1])
+    return "path.device_not_used", f"No tensor of this run was on {phrase}."
 
 
 def _refusals(records: Sequence[trace.Record]) -> list[Refusal]:

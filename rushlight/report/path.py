@@ -72,8 +72,8 @@ class Path:
     steps: tuple[Step, ...]
 
     def select(self, mode: str, device: str) -> tuple[list[Stage], list[Step]]:
-        """The stages and steps of one path, in the order of the file. ValueError for an unknown
-        mode or device."""
+        """The stages and steps of one path, each stage after those that lead to it; otherwise in
+        the order of the file. ValueError for an unknown mode or device."""
         choice = {"mode": mode, "device": device}
         for dimension, value in choice.items():
             self.phrase(dimension, value)
@@ -83,7 +83,16 @@ class Path:
         while new := {s.target for s in steps if s.source in reached} - reached:
             reached |= new
         steps = [step for step in steps if step.source in reached]
-        return [stage for stage in self.stages.values() if stage.id in reached], steps
+        before = {id: {s.source for s in steps if s.target == id} for id in reached}
+        ordered: dict[str, Stage] = {}
+        while len(ordered) < len(reached):
+            rest = [i for i in self.stages if i in before]
+            id = next((i for i in rest if before[i] <= ordered.keys()), rest[0] if rest else "")
+            if not id:  # a step enters an unknown stage
+                break
+            ordered[id] = self.stages[id]
+            del before[id]
+        return list(ordered.values()), steps
 
     def phrase(self, dimension: str, value: str) -> str:
         options = next(d["options"] for d in self.facts["dimensions"] if d["id"] == dimension)

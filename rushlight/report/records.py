@@ -93,7 +93,29 @@ class Call(NamedTuple):
 
 
 class Calls(list[Call]):
-    """Calls in the order in which they began, with what every table needs of them, made once."""
+    """Calls of operators in the order in which they began, with what every table needs of them,
+    made once. `everything` has those inside compiled graphs too, and the calls of graphs and of
+    compiled functions themselves."""
+
+    def __init__(self, calls: Iterable[Call] = ()) -> None:
+        super().__init__(calls)
+        self.everything = self
+
+    @property
+    def of_graphs(self) -> list[Call]:
+        return [call for call in self.everything if call.kind == "graph"]
+
+    @property
+    def of_functions(self) -> list[Call]:
+        return [call for call in self.everything if call.kind == "compiled"]
+
+    @cached_property
+    def inside(self) -> Calls:
+        """The operators and kernels that compiled graphs called."""
+        mine = {call.id for call in self}
+        rest = [c for c in self.everything if c.id not in mine and c.kind not in SCOPES]
+        graphs = {call.id for call in self.of_graphs}
+        return Calls(c._replace(parent=None) if c.parent in graphs else c for c in rest)
 
     @cached_property
     def by_id(self) -> dict[int, Call]:
@@ -121,12 +143,37 @@ class Calls(list[Call]):
         return self.children[None]
 
 
+SCOPES = ("compiled", "graph")
+NO_PLAN = ("view", "graph", "fused")
+
+
+def without_graphs(everything: Calls) -> Calls:
+    """The calls that were made one at a time: not by a compiled graph. What a compiled function
+    called between its graphs, Python called."""
+    inside: set[int] = set()
+    outer: set[int] = set()
+    kept = Calls()
+    for call in everything:
+        if call.parent in inside or call.kind == "graph":
+            inside.add(call.id)
+        elif call.kind == "compiled":
+            outer.add(call.id)
+        else:
+            kept.append(call._replace(parent=None) if call.parent in outer else call)
+    kept.everything = everything
+    return kept
+
+
 @lru_cache(4096)
 def route_of(kind: str, ran: str) -> str:
     """What a call became: 'kernel', 'library', 'view', 'program' (other operators) or, where the
     record does not say, 'none'."""
     if kind == "view":
         return "view"
+    if kind == "fused":
+        return "kernel"
+    if kind in SCOPES:
+        return "none"
     if not ran:
         return "none"
     if ran in ("view", "program"):
@@ -145,8 +192,10 @@ def read_calls(records: Iterable[Any]) -> Calls:
     calls = [_read_call(i, record) for i, record in enumerate(records)]
     calls.sort(key=lambda call: (call.start, call.depth, call.id))
     known = {call.id for call in calls}
-    return Calls(
-        c if c.parent in known or c.parent is None else c._replace(parent=None) for c in calls
+    return without_graphs(
+        Calls(
+            c if c.parent in known or c.parent is None else c._replace(parent=None) for c in calls
+        )
     )
 
 
@@ -169,7 +218,7 @@ def _read_call(index: int, record: Any) -> Call:
         int(depth or 0),
         str(operator),
         kind,
-        None if hit is None or kind == "view" or not (outputs or ran) else bool(hit),
+        None if hit is None or kind in NO_PLAN or not (outputs or ran) else bool(hit),
         int(start or 0),
         int(end or 0),
         read_layouts(inputs),
@@ -186,10 +235,10 @@ def read_batches(batches: Iterable[Iterable[Any]]) -> Calls:
     calls = Calls()
     for batch in batches:
         first = 1 + max((call.id for call in calls), default=-1)
-        for call in read_calls(batch):
+        for call in read_calls(batch).everything:
             parent = None if call.parent is None else call.parent + first
             calls.append(call._replace(id=call.id + first, parent=parent))
-    return calls
+    return without_graphs(calls)
 
 
 def read_layouts(value: Any) -> tuple[Layout, ...]:

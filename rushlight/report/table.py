@@ -61,6 +61,21 @@ class LineRow:
     operators: list[str]
 
 
+@dataclass(slots=True)
+class FunctionRow:
+    """Calls of one compiled function. What is outside its graphs is guards, wrapper and the code
+    between graphs."""
+
+    function: str
+    calls: int
+    misses: int
+    ns: int
+    graph_ns: int
+    hit_ns: int  # of calls that captured nothing
+    hit_graph_ns: int
+    where: list[str]
+
+
 def plan_counts(calls: Iterable[Call]) -> tuple[int, int]:
     """Plans found, plans made."""
     tally = Counter(call.hit for call in calls)
@@ -161,3 +176,20 @@ def lines(calls: Calls) -> list[LineRow]:
         if call.operator not in row.operators:
             row.operators.append(call.operator)
     return sorted(rows.values(), key=lambda r: (-r.ns, r.where))
+
+
+def functions(calls: Calls) -> list[FunctionRow]:
+    rows: dict[str, FunctionRow] = {}
+    for call in calls.of_functions:
+        row = rows.setdefault(call.operator, FunctionRow(call.operator, 0, 0, 0, 0, 0, 0, []))
+        inside = sum(c.ns for c in calls.everything.children.get(call.id, ()) if c.kind == "graph")
+        row.calls += 1
+        row.misses += call.hit is False
+        row.ns += call.ns
+        row.graph_ns += inside
+        if call.hit is not False:
+            row.hit_ns += call.ns
+            row.hit_graph_ns += inside
+        if call.where and call.where not in row.where:
+            row.where.append(call.where)
+    return sorted(rows.values(), key=lambda r: -r.ns)

@@ -19,7 +19,9 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from rushlight.report.observe import Finer, Observed, ObservedStage
+from rushlight.report import terminal_compiled
+from rushlight.report.observe import Observed, ObservedStage
+from rushlight.report.stages import Finer
 from rushlight.report.table import KernelRow, TreeNode
 from rushlight.report.way_down import WayDown
 from rushlight.report.words import count, ns, rate, short_path
@@ -40,26 +42,28 @@ def report(observed: Observed, command: str = "", rows: int = ROWS) -> Renderabl
     model.py'."""
     title = Rule(Text(observed.program, "bold"), align="left")
     parts: list[RenderableType] = [title, _header(observed)]
-    parts += [_section("The path"), path_tree(observed)]
+    parts += [section("The path"), path_tree(observed)]
+    if observed.captures:
+        parts += terminal_compiled.sections(observed, rows)
     if observed.operators:
-        parts += [_section("Operators, by their own time"), _operators(observed, rows)]
-        parts += [_section("As they dispatch"), *_dispatch(observed, rows)]
+        parts += [section("Operators, by their own time"), _operators(observed, rows)]
+        parts += [section("As they dispatch"), *_dispatch(observed, rows)]
     if observed.kernels or observed.libraries:
-        parts += [_section("Kernels and library routines"), _ran(observed, rows)]
+        parts += [section("Kernels and library routines"), _ran(observed, rows)]
         if observed.kernels and command:
             key = observed.kernels[0].key
             parts.append(_hint("the C++ of a kernel", f"{command} --kernel {key}"))
     if observed.way_down is not None:
-        parts += [_section("One operator on the way down"), way_down(observed.way_down)]
+        parts += [section("One operator on the way down"), way_down(observed.way_down)]
         others = [
             r.operator for r in observed.operators if r.operator != observed.way_down.operator
         ]
         if command and others:
             parts.append(_hint("another operator", f"{command} --op {others[0]}"))
     if observed.lines:
-        parts += [_section("Your lines, by time"), _lines(observed, rows)]
+        parts += [section("Your lines, by time"), _lines(observed, rows)]
     if observed.refusals:
-        parts += [_section("What was not done, and why"), _refusals(observed, rows)]
+        parts += [section("What was not done, and why"), _refusals(observed, rows)]
     if command:
         parts.append(Text())
         parts.append(_hint("everything, as JSON", f"{command} --json path.json"))
@@ -87,7 +91,7 @@ _HEADER_FACTS = {
 }
 
 
-def _section(title: str) -> Padding:
+def section(title: str) -> Padding:
     return Padding(Text(title, "bold cyan"), (1, 0, 0, 0))
 
 
@@ -298,7 +302,7 @@ def kernel(row: KernelRow | None, key: str, views: Sequence[Any]) -> RenderableT
         called = f"{count(row.calls, 'call')}, {ns(row.ns)}, by {', '.join(row.operators)}"
         parts.append(Text("; ".join([called, *facts]), "dim"))
     for title, language, text, origins in views:
-        parts += [_section(title), _code(text, language, origins or {})]
+        parts += [section(title), _code(text, language, origins or {})]
     return Group(*parts)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from rushlight import reasons, trace
 from rushlight.errors import Where
-from rushlight.report.observe import Run
 from rushlight.report.records import read_calls
+from rushlight.report.stages import Run
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -6,8 +6,9 @@ import pytest
 
 from rushlight import reasons, trace
 from rushlight.report import path
-from rushlight.report.observe import Run, observe
+from rushlight.report.observe import observe
 from rushlight.report.records import Calls, read_calls
+from rushlight.report.stages import Run
 
 
 def stage(observed, id):
@@ -124,7 +125,7 @@ def test_way_down_of_a_named_operator(run):
 
 def test_json_holds_everything(run):
     data = json.loads(json.dumps(observe(run).to_json()))
-    assert data["schema"] == 1 and data["documented"]["version"] == path.load().facts["version"]
+    assert data["schema"] == 2 and data["documented"]["version"] == path.load().facts["version"]
     assert len(data["stages"]) == len(path.load().stages)
     assert len(data["steps"]) == len(path.load().steps)
     assert data["tree"][0]["children"][0]["operator"] == "addmm"

@@ -1,8 +1,9 @@
 """The terminal report, word for word."""
 
 from rushlight.report import terminal
-from rushlight.report.observe import Run, observe
+from rushlight.report.observe import observe
 from rushlight.report.records import Calls, read_calls
+from rushlight.report.stages import Run
 
 
 def text(renderable, width=100):

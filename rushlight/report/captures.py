@@ -1,0 +1,273 @@
+"""Trace records of the compile stages, put together again: one `Capture` a unit, one `GraphRun` a
+compiled graph.
+
+Takes the records of a run and its calls (`Calls.of_graphs`, `Calls.of_functions`); gives plain
+data: every artifact with the origins of its lines, guards with who read them, breaks, recompiles,
+and of each graph its steps, its kernels, how often and how long it ran. Invariant: a record of a
+unit that nobody described goes nowhere silently: it is an artifact of its stage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rushlight import trace
+from rushlight.report.records import Call, Calls, nbytes
+
+
+@dataclass(slots=True)
+class Artifact:
+    """A text that a stage left. `origins`: line from 1 -> chain, the user's line first."""
+
+    id: str
+    stage: str
+    title: str
+    language: str
+    text: str
+    origins: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    makes: dict[int, list[str]] = field(default_factory=dict)  # line -> the variables made there
+
+
+@dataclass(slots=True)
+class Refused:
+    id: str
+    what: str
+    why: str
+    hint: str
+    where: str
+
+
+@dataclass(slots=True)
+class Ran:
+    """A step of a graph: a generated kernel, or an operator that is called as it is."""
+
+    name: str
+    generated: bool
+    operators: list[str]
+    makes: list[str]
+    origins: list[str]
+    lines: list[str]  # the user's, as file.py:12
+    library: str = ""  # what ran, where it was no generated kernel
+    calls: int = 0
+    ns: int = 0
+    moved_bytes: int = 0
+
+
+@dataclass(slots=True)
+class GraphRun:
+    label: str
+    name: str
+    artifacts: list[Artifact] = field(default_factory=list)
+    steps: list[Ran] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    symbols: dict[str, str] = field(default_factory=dict)  # kernel -> function of the C++ file
+    total_bytes: int = 0
+    peak_bytes: int = 0
+    cache: str = ""  # found, or why not
+    library: str = ""  # the shared object
+    compiler: str = ""
+    compiler_ms: float = 0.0
+    calls: int = 0
+    ns: int = 0
+    inside_ns: int = 0  # of that, in kernels, library routines and views
+
+
+@dataclass(slots=True)
+class Capture:
+    unit: str
+    function: str
+    recompiles: list[Refused]  # what failed, so that this capture followed; empty: the first one
+    artifacts: list[Artifact] = field(default_factory=list)
+    guards: list[tuple[str, str]] = field(default_factory=list)  # text, who read it
+    breaks: list[Refused] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)  # name -> path
+    nodes: int = 0
+    capture_ms: float = 0.0
+    stage_ms: dict[str, float] = field(default_factory=dict)
+    graphs: list[GraphRun] = field(default_factory=list)
+
+
+def captures(records: Sequence[trace.Record], calls: Calls) -> list[Capture]:
+    """In the order of their capture. Records outside all units are left to others."""
+    reader = _Reader()
+    for record in records:
+        reader.read(record)
+    for capture in reader.units.values():
+        for graph in capture.graphs:
+            _add_calls(graph, calls)
+    return list(reader.units.values())
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.units: dict[str, Capture] = {}
+        self.graphs: dict[str, GraphRun] = {}
+        self.missed: dict[str, list[Refused]] = {}  # function -> guards that failed
+        self.waiting: dict[str, list[Artifact]] = {}  # unit -> graphs that no program has yet
+        self.missing: dict[str, str] = {}  # unit -> why the cache had nothing
+
+    def read(self, record: trace.Record) -> None:
+        unit = str(record.facts.get("unit", ""))
+        reason = record.facts.get("reason")
+        if record.kind == "reason" and reason is not None:
+            self.refused(unit, record.stage, _refused(reason))
+        elif unit:
+            self.artifact(self.capture(unit), record)
+
+    def capture(self, unit: str) -> Capture:
+        if unit not in self.units:
+            function = unit.rpartition("#")[0]
+            self.units[unit] = Capture(unit, function, self.missed.pop(function, []))
+        return self.units[unit]
+
+    def refused(self, unit: str, stage: str, told: Refused) -> None:
+        if told.id == "capture.guard_failed":
+            self.missed.setdefault(told.what.removeprefix("recompiling "), []).append(told)
+        elif stage in ("graph_break", "dynamo") and unit:
+            self.capture(unit).breaks.append(told)
+        elif told.id == "cache.miss":
+            self.missing[unit] = told.why
+        elif unit and self.capture(unit).graphs:
+            self.capture(unit).graphs[-1].refused.append(told)
+        elif unit:
+            self.missed.setdefault(f"graph of {unit}", []).append(told)
+
+    def artifact(self, capture: Capture, record: trace.Record) -> None:
+        facts, stage = record.facts, record.stage
+        graph = self.graph(capture, facts)
+        if stage == "dynamo" and "milliseconds" in facts:
+            capture.capture_ms += facts["milliseconds"]
+            return
+        if stage == "inductor" and "stages" in facts:
+            for name, spent in facts["stages"].items():
+                if name != "all":
+                    capture.stage_ms[name] = capture.stage_ms.get(name, 0.0) + spent
+            return
+        if stage == "artifact_cache":
+            self.missing[capture.unit] = "found"
+            self.found = str(facts.get("path", ""))
+            return
+        if stage == "cpp_openmp" and graph is None:  # it was built
+            self.found, self.built = str(facts.get("path", "")), facts
+            return
+        if stage == "guards":
+            read = facts.get("read_by") or []
+            texts = [row.partition("    # ")[0] for row in record.text.splitlines()]
+            capture.guards = [(t, read[i] if i < len(read) else "") for i, t in enumerate(texts)]
+        if stage == "fx_graph" and "files" in facts:
+            capture.files.update(facts["files"])
+            capture.nodes += facts.get("nodes", 0)
+        if not record.text:
+            return
+        made = Artifact(
+            f"a{record.index}", stage, record.name, record.kind, record.text,
+            {n: tuple(chain) for n, chain in (record.sourcemap or {}).items()},
+            variables(record.kind, record.text),
+        )  # fmt: skip
+        self.place(capture, graph, made)
+
+    def place(self, capture: Capture, graph: GraphRun | None, made: Artifact) -> None:
+        """Graphs of one lowering wait for the program that they become; a pass that changed nothing
+        leaves its name only."""
+        if graph is not None:
+            graph.artifacts.append(made)
+            return
+        if made.stage in ("decomposition", "pass"):
+            waiting = self.waiting.setdefault(capture.unit, [])
+            if waiting and _body(waiting[-1].text) == _body(made.text):
+                waiting[-1].title += f", {made.title}"
+            else:
+                waiting.append(made)
+            return
+        capture.artifacts.append(made)
+
+    def graph(self, capture: Capture, facts: Mapping[str, Any]) -> GraphRun | None:
+        label = facts.get("graph")
+        if label is None:
+            return None
+        if label not in self.graphs:
+            made = self.graphs[label] = GraphRun(label, label.rpartition("/")[2].rpartition("#")[0])
+            made.artifacts += self.waiting.pop(capture.unit, [])
+            made.refused += self.missed.pop(f"graph of {capture.unit}", [])
+            capture.graphs.append(made)
+        graph = self.graphs[label]
+        if "steps" in facts:
+            graph.steps = [_step(told) for told in facts["steps"]]
+        if "peak" in facts:
+            graph.total_bytes, graph.peak_bytes = facts["total"], facts["peak"]
+        if "symbols" in facts:
+            graph.symbols = dict(facts["symbols"])
+            graph.cache = self.missing.pop(capture.unit, "")
+            graph.library, self.found = self.found, ""
+            graph.compiler = str(self.built.get("compiler", ""))
+            graph.compiler_ms = float(self.built.get("ms", 0.0))
+            self.built = {}
+        return graph
+
+    found = ""
+    built: Mapping[str, Any] = {}
+
+
+def _body(text: str) -> str:
+    return "\n".join(row for row in text.splitlines() if not row.startswith("#"))
+
+
+def _refused(reason: Any) -> Refused:
+    return Refused(reason.id, reason.what, reason.why, reason.hint, str(reason.where or ""))
+
+
+def _step(told: Mapping[str, Any]) -> Ran:
+    lines = [line for chain in told["origins"] for line in user_lines(chain.split(" > "))]
+    return Ran(
+        told["ran"], told["generated"], list(told["operators"]), list(dict.fromkeys(name.partition("[")[0] for name in told["makes"])),
+        list(told["origins"]), list(dict.fromkeys(lines)),
+    )  # fmt: skip
+
+
+def user_lines(chain: Sequence[str]) -> list[str]:
+    """Those links of a chain that are a place and nothing else: `model.py:8`, not `gelu
+    ops/pointwise.py:480`."""
+    return [link for link in chain[:1] if _PLACE.fullmatch(link)]
+
+
+_PLACE = re.compile(r"[^\s>]+:\d+")
+_MADE = re.compile(r"\s+((?:\w+(?:, )?)+)(?:: [^=]+)? = ")
+
+
+def variables(kind: str, text: str) -> dict[int, list[str]]:
+    """Line of a printed graph or wrapper -> the variables that it makes."""
+    if kind not in ("graph", "python"):
+        return {}
+    found = {}
+    for number, row in enumerate(text.splitlines(), 1):
+        made = _MADE.match(row)
+        if made:
+            found[number] = made[1].split(", ")
+    return found
+
+
+def _add_calls(graph: GraphRun, calls: Calls) -> None:
+    """Times of the graph's calls, and of each step, which is known by what it is recorded as."""
+    runs = [call for call in calls.of_graphs if call.operator == graph.label]
+    graph.calls, graph.ns = len(runs), sum(call.ns for call in runs)
+    for call in runs:
+        steps = iter(graph.steps)
+        for part in calls.everything.children.get(call.id, ()):
+            graph.inside_ns += part.ns
+            if part.kind != "view":
+                name = part.operator.rstrip("_")
+                step = next((s for s in steps if s.name == name), None)
+                _add(step or next((s for s in graph.steps if s.name == name), None), part)
+
+
+def _add(step: Ran | None, call: Call) -> None:
+    if step is None:
+        return
+    step.calls += 1
+    step.ns += call.ns
+    step.moved_bytes += nbytes(call.inputs) + nbytes(call.outputs)
+    if not step.generated and call.ran:
+        step.library = call.ran

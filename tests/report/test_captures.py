@@ -1,0 +1,109 @@
+"""A compiled program's records -> captures, graphs, steps, and the path of torch.compile."""
+
+import json
+
+import pytest
+
+import rushlight as rl
+from rushlight import reasons
+from rushlight.report import path, terminal
+
+
+class Model(rl.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = rl.nn.Linear(8, 16)
+        self.norm = rl.nn.LayerNorm(16)
+
+    def forward(self, x):
+        h = self.first(x)
+        h = rl.nn.functional.gelu(h) * 2 + 1
+        return self.norm(h).softmax(-1)
+
+
+LINE = Model.forward.__code__.co_firstlineno
+
+
+@pytest.fixture(scope="module")
+def seen():
+    model = Model()
+    compiled = rl.compile(model)
+
+    def broken(x):
+        y = rl.relu(x) * 2
+        print(end="")
+        return (y + 1).sum()
+
+    def program():
+        for rows in (4, 4, 6):
+            compiled(rl.randn(rows, 8)).sum().backward()
+        return rl.compile(broken)(rl.randn(3, 4))
+
+    rl.reset() if hasattr(rl, "reset") else None
+    return rl.explain(program)().observed
+
+
+def capture_of(seen, name):
+    return [c for c in seen.captures if c.function.endswith(name)]
+
+
+def test_the_path_of_a_compiled_run_has_its_stages_and_steps(seen):
+    assert seen.mode == "compile" and seen.status == path.load().status("compile", "cpu")
+    on_path = [s for s in seen.stages if s.on_path]
+    assert [s.id for s in on_path] == [s.id for s in path.load().select("compile", "cpu")[0]]
+    assert all(s.taken for s in on_path) and len(on_path) == 8
+    assert sum(s.taken for s in seen.steps if s.on_path) == 8
+    for s in seen.stages:
+        assert s.taken or s.reason in reasons.IDS
+
+
+def test_the_other_selections_say_what_ran_there(seen):
+    by = {(s.mode, s.device): s for s in seen.selections}
+    assert len(by) == 4 and by["eager", "cpu"].taken and not by["compile", "gpu"].taken
+    aten = next(s for s in by["eager", "cpu"].stages if s.id == "aten")
+    assert aten.taken and aten.count >= 4  # randn and the sum's gradient, outside all graphs
+
+
+def test_each_graph_has_its_steps_with_lines_calls_and_times(seen):
+    first, again = capture_of(seen, "Model.forward")
+    forward = next(g for g in first.graphs if g.name.endswith("_forward"))
+    assert forward.calls == 2 and forward.ns >= forward.inside_ns > 0
+    assert all(step.calls == 2 and step.ns > 0 for step in forward.steps)
+    (fused,) = [s for s in forward.steps if s.generated]
+    assert fused.operators[:2] == ["gelu", "mul"]
+    assert {f"test_captures.py:{LINE + n}" for n in (2, 3)} <= set(fused.lines)
+    assert fused.name in forward.symbols
+    assert any(g.name.endswith("_backward") and g.calls == 2 for g in first.graphs)
+    stages = {a.stage for a in (*first.artifacts, *forward.artifacts)}
+    assert {"dynamo", "fx_graph", "guards", "aot_autograd", "decomposition", "loop_ir",
+            "cpp_openmp", "wrapper", "memory_plan"} <= stages  # fmt: skip
+    assert again.recompiles[0].id == "capture.guard_failed" and "[6, 8]" in again.recompiles[0].why
+
+
+def test_every_node_reaches_a_step_and_every_step_a_line(seen):
+    for capture in seen.captures:
+        for graph in capture.graphs:
+            made = {name for step in graph.steps for name in step.makes}
+            last = [a for a in graph.artifacts if a.stage == "decomposition"][-1]
+            views = ("transpose", "view", "expand", "unsqueeze", "permute")
+            for names in last.makes.values():
+                assert set(names) & made or names[0].startswith(views), (graph.label, names)
+            assert all(step.lines for step in graph.steps), graph.label
+
+
+def test_breaks_tell_what_why_and_where(seen):
+    (told,) = [b for c in capture_of(seen, "broken") for b in c.breaks]
+    assert "print" in told.what and told.hint and "test_captures.py" in told.where
+
+
+def test_functions_count_calls_and_misses(seen):
+    row = next(r for r in seen.functions if r.function == "Model.forward")
+    assert (row.calls, row.misses) == (3, 2) and row.hit_ns > row.hit_graph_ns > 0
+
+
+def test_terminal_and_json_hold_it(seen):
+    text = terminal.to_text(lambda: terminal.report(seen))
+    for words in ("Compiled functions", "Graph breaks", "Recompiles", "generated", "8 stages, 8"):
+        assert words in text
+    data = json.loads(json.dumps(seen.to_json()))
+    assert data["captures"][0]["graphs"][0]["steps"][0]["lines"]
