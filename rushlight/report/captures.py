@@ -221,10 +221,15 @@ def _refused(reason: Any) -> Refused:
 
 def _step(told: Mapping[str, Any]) -> Ran:
     lines = [line for chain in told["origins"] for line in user_lines(chain.split(" > "))]
+    made = [name.partition("[")[0] for name in told["makes"]]  # of several results, the node's name
     return Ran(
-        told["ran"], told["generated"], list(told["operators"]), list(dict.fromkeys(name.partition("[")[0] for name in told["makes"])),
-        list(told["origins"]), list(dict.fromkeys(lines)),
-    )  # fmt: skip
+        told["ran"],
+        told["generated"],
+        list(told["operators"]),
+        list(dict.fromkeys(made)),
+        list(told["origins"]),
+        list(dict.fromkeys(lines)),
+    )
 
 
 def user_lines(chain: Sequence[str]) -> list[str]:
