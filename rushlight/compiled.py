@@ -13,31 +13,57 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rushlight import _core, fx, sym, trace  # type: ignore[attr-defined]
-from rushlight.aot_autograd import differentiate
-from rushlight.aot_autograd.functional import Functionalised, Given, Own, ViewOf, functionalise
+from rushlight.aot_autograd.functional import functionalise
+from rushlight.aot_autograd.parts import Parts, split
 from rushlight.aot_autograd.pipeline import reached
-from rushlight.decomposition import decompose, forget_gradients
+from rushlight.eager import casting
 from rushlight.errors import CompilerBug, Unsupported
-from rushlight.fx.graph import Graph
+from rushlight.forms import CASTING, Form, Inference, Training, settled, timed
+from rushlight.fx.captured import CallGraph, CallNode
 from rushlight.fx.passes import record
 from rushlight.fx.tracing import environment, layout_of
-from rushlight.inductor.pipeline import CompiledGraph, compile_graph
-from rushlight.inductor.wrapper import Ends
 from rushlight.nn.recurrent import recurrent_layer
+from rushlight.ops.declare import Op
 from rushlight.ops.layouts import Layout
 from rushlight.ops.values import Value
 from rushlight.reasons import refuse
-from rushlight.runtime.autograd import Recorded, Roles
 from rushlight.runtime.toolchain import NoCompiler
 
 SLOW = 1.0  # seconds of compiling after which a terminal is told
 FORMS = 16  # of one graph: for sets of inputs that require a gradient, and for constants
-DISPATCH = 1 << 3  # of the mode word: every call of an operator goes to the recorder
+# Bits of the mode word (docs/native.md).
+GRAD, DISPATCH = 1, 1 << 3  # DISPATCH: every call of an operator goes to the recorder
+LEFT = GRAD | CASTING  # what a graph may leave otherwise than it found it
+
+
+def compiled(gm: Callable, example_inputs: Sequence[Any], check: int = 0) -> Callable:
+    """The graph with its compiled forms: whole, or in parts around recurrent layers."""
+    graph = getattr(gm, "graph", None)
+    calls = graph.calls if isinstance(graph, CallGraph) else ()
+    layers = [n for n in calls if n.target is recurrent_layer]
+    if not layers:
+        return Compiled(gm, example_inputs, check)
+    for n in layers:
+        what, where = f"{n.name} in {graph.name}", n.meta.get("where") or None
+        refuse("fallback.recurrent", what, "its kernels are faster than a graph", where=where)
+    return Parts(graph, split(graph, outside), partial(Compiled, check=check))
+
+
+def outside(node: CallNode) -> bool:
+    """What no part of a graph with recurrent layers compiles: the layers, and changes of modes."""
+    if node.target in (recurrent_layer, casting.autocast, _core.set_mode, _core.set_grad_enabled):
+        return True
+    return node.op == "call_method" and node.target in ("__enter__", "__exit__")
+
+
+def turns_on_gradients(node: CallNode) -> bool:
+    return node.target in (_core.set_grad_enabled, _core.set_mode) and bool(node.args[0] & GRAD)
 
 
 class Compiled:
@@ -50,7 +76,7 @@ class Compiled:
         self.examples = [described(x) for x in example_inputs]
         self.names = [f"n{i}" for i in range(len(self.examples))]
         self.given: list[str] | None = None  # names of the inputs, where the graph has any
-        self.recurrent = False  # whether a layer of an LSTM, GRU or RNN is one of its nodes
+        self.turns_on = False  # whether the graph turns gradients on itself
         graph = getattr(gm, "graph", None)
         if graph is not None and hasattr(graph, "placeholders"):
             self.name = graph.name
@@ -58,37 +84,52 @@ class Compiled:
                 self.examples[i] = node.meta.get("layout", self.examples[i])
                 self.names[i] = node.name
             self.given = list(self.names)
-            self.recurrent = any(n.target is recurrent_layer for n in graph.calls)
+            self.turns_on = any(turns_on_gradients(n) for n in graph.calls)
         self.tensors = [i for i, x in enumerate(self.examples) if isinstance(x, Layout)]
-        # Whole numbers without an example vary from call to call; other numbers are constants, and
-        # each value has a form of its own.
+        # Numbers without an example vary from call to call, floats from their second value on;
+        # other numbers are constants, and each value has a form of its own.
         self.varying = [i for i, x in enumerate(self.examples) if isinstance(x, sym.Sym)]
         self.constants = [
             i for i, x in enumerate(self.examples) if not isinstance(x, (Layout, sym.Sym))
         ]
+        self.fixed: set[int] = set()  # floats that a graph cannot compute with as they vary
         self.forms: dict[Any, Callable] = {}
         self.unit = trace.current_unit() or trace.numbered(self.name)  # the capture it is part of
 
     def __call__(self, *inputs: Any) -> Any:
-        key: Any = 0
-        if _core.is_grad_enabled():
+        word, mask = _core.mode(), 0
+        if word & GRAD or self.turns_on:
             for i in self.tensors:
                 if inputs[i].requires_grad:
-                    key |= 1 << i
-        mask = key
-        if self.constants:
-            key = (mask, *((type(inputs[i]), inputs[i]) for i in self.constants))
+                    mask |= 1 << i
+        key = self.key(word, mask, inputs) if word & CASTING or self.constants else mask
         form = self.forms.get(key)
         if form is None:
             if self.constants:
                 self.vary(inputs)
-                key = (mask, *((type(inputs[i]), inputs[i]) for i in self.constants))
+                key = self.key(word, mask, inputs)
             with trace.unit(self.unit):
                 form = self.forms[key] = self.make(mask, inputs)
-        if self.check > 0 and isinstance(form, Form):
+            if key != (again := self.key(word, mask, inputs)):  # a float turned out to be constant
+                self.forms = {again: form}
+        if not isinstance(form, Form):
+            return form(*inputs)
+        if self.check > 0:
             self.check -= 1
             return self.checked(form, inputs)
-        return form(*inputs)
+        if form.leaves is None:
+            return form(*inputs)
+        try:
+            return form(*inputs)
+        finally:
+            _core.set_mode(_core.mode() & ~LEFT | form.leaves)
+
+    def key(self, word: int, mask: int, inputs: tuple) -> Any:
+        """What a form is made for."""
+        if not (word & CASTING or self.constants):
+            return mask
+        numbers = ((type(inputs[i]), inputs[i]) for i in self.constants)
+        return (mask, word & CASTING, *numbers)
 
     def checked(self, form: Form, inputs: tuple) -> Any:
         """A call beside eager mode on copies of the inputs."""
@@ -116,14 +157,38 @@ class Compiled:
         return got
 
     def vary(self, inputs: tuple) -> None:
-        """Whole numbers without an example become symbols."""
-        env = environment([x for x in self.examples if isinstance(x, Layout)])
-        for i in [i for i in self.constants if self.examples[i] is None]:
-            if type(inputs[i]) is int:
-                env.hints.setdefault(self.names[i], inputs[i])
-                self.examples[i] = sym.Sym(env, {(self.names[i],): 1})
-                self.constants.remove(i)
-                self.varying.append(i)
+        """Whole numbers without an example become symbols, and so do floats: those without an
+        example at once, others when they come with a second value."""
+        for i in [i for i in self.constants if i not in self.fixed]:
+            known, value = self.examples[i], inputs[i]
+            if type(value) is int and known is None:
+                self.env.hints.setdefault(self.names[i], value)
+                self.change(i, sym.Sym(self.env, {(self.names[i],): 1}))
+            elif type(value) is float and (known is None or type(known) is float and self.forms):
+                if value != known:
+                    self.change(i, sym.Float(self.env, self.names[i], value))
+
+    def change(self, i: int, example: Any) -> None:
+        """Argument i varies from now on; forms for its values are of no more use."""
+        self.examples[i] = example
+        self.constants.remove(i)
+        self.varying = sorted([*self.varying, i])
+        self.forms.clear()
+
+    def fix_floats(self) -> None:
+        """No graph can compute with these floats as they vary: each value is a constant again."""
+        for i in [i for i in self.varying if isinstance(self.examples[i], sym.Float)]:
+            self.fixed.add(i)
+            self.examples[i] = None
+            self.varying.remove(i)
+            self.constants.append(i)
+
+    @property
+    def env(self) -> sym.ShapeEnv:
+        for x in self.examples:
+            if isinstance(x, sym.Sym):
+                return x.env
+        return environment([x for x in self.examples if isinstance(x, Layout)])
 
     def make(self, mask: int, inputs: tuple) -> Callable:
         start = time.perf_counter()
@@ -134,14 +199,21 @@ class Compiled:
         collecting = gc.isenabled()
         gc.disable()  # graphs are many small objects, all alive: looking through them is in vain
         try:
-            if self.recurrent:
-                raise Unsupported(
-                    "compile",
-                    "a recurrent layer's own kernels are faster than its steps one by one",
-                )
             if len(self.forms) > FORMS:
                 raise Unsupported("compile", f"more than {FORMS} sets of numbers were given")
-            form = self.form(mask, inputs)
+            try:
+                form = self.form(mask, inputs)
+            except (TypeError, Unsupported) as error:
+                if not any(isinstance(x, sym.Float) for x in self.examples):
+                    raise
+                refuse(
+                    "fallback.number",
+                    self.name,
+                    str(error),
+                    "Each value of its floats gets a graph of its own.",
+                )
+                self.fix_floats()
+                form = self.form(mask, inputs)
         except Unsupported as error:
             refuse("fallback.graph", self.name, str(error), "The graph runs in eager mode.")
             if isinstance(error, NoCompiler):
@@ -171,6 +243,7 @@ class Compiled:
             examples[i] = inputs[i]
         begun, learning = time.perf_counter(), mask != 0
         wanted = [k for k, i in enumerate(self.tensors) if mask >> i & 1]
+        before = _core.mode()
         with recording():
             made = functionalise(
                 self.gm,
@@ -180,7 +253,9 @@ class Compiled:
                 grad_enabled=_core.is_grad_enabled if learning else lambda: True,
                 wanted=wanted,
                 instead=WHILE_RECORDED,
+                casts=Casts(),
             )
+            after = _core.mode()
         record(made.graph, "fx_graph", "functional")
         count = len(self.tensors)
         if _core.is_grad_enabled():
@@ -188,9 +263,11 @@ class Compiled:
         active = reached(made.graph, wanted) if wanted else ()
         active = tuple(i for i in active if i >= made.own or i in made.shown)
         took = 1e3 * (time.perf_counter() - begun)
-        form: Form = (
-            Training(self, made, tuple(wanted), active) if wanted else Inference(self, made)
-        )
+        with settled():
+            form: Form = (
+                Training(self, made, tuple(wanted), active) if wanted else Inference(self, made)
+            )
+        form.leaves = after & LEFT if (before ^ after) & LEFT else None
         form.milliseconds = {"functionalise": took, **form.milliseconds}
         return form
 
@@ -199,10 +276,6 @@ def say(text: str) -> None:
     """A line for who waits at a terminal."""
     if sys.stderr.isatty():
         print(f"rushlight: {text}", file=sys.stderr, flush=True)
-
-
-def timed(milliseconds: dict[str, float]) -> str:
-    return "\n".join(f"{stage:16} {ms:9.2f} ms" for stage, ms in milliseconds.items())
 
 
 def warn_once(text: str) -> None:
@@ -230,193 +303,6 @@ WHILE_RECORDED: dict[Any, Callable] = {  # functions of the bindings that a capt
 }
 
 
-class Form:
-    """What the two forms share: which arguments go to the graph, and its run-time numbers."""
-
-    def __init__(self, c: Compiled, made: Functionalised) -> None:
-        self.gm, self.milliseconds = c.gm, dict[str, float]()
-        self.made, self.captured, self.draws = made, made.captured, made.draws
-        self.takes = tuple(c.tensors) if len(c.tensors) != len(c.examples) else None
-        self.varying = tuple(c.varying)
-        self.plain = not (
-            self.takes or self.captured or self.varying or made.graph.numbers or made.written
-        )
-        self.places = symbols_of(made.graph)
-
-    @contextmanager
-    def timing(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.milliseconds[stage] = 1e3 * (time.perf_counter() - start)
-
-    def tensors(self, inputs: tuple) -> tuple:
-        if self.takes is not None:
-            given = tuple(inputs[i] for i in self.takes)
-        else:
-            given = inputs
-        return (*given, *self.captured) if self.captured else given
-
-    def overlapping(self, tensors: tuple) -> bool:
-        """Whether an input that the graph writes to shares memory with another one: no graph
-        follows that."""
-        if not self.made.written:
-            return False
-        memory = [x.untyped_storage_ptr() for x in tensors]
-        if len(set(memory)) == len(memory):
-            return False
-        shared = [i for i in self.made.written if memory.count(memory[i]) > 1]
-        if shared:
-            names = ", ".join(self.made.graph.inputs[i].name for i in shared)
-            refuse(
-                "fallback.aliasing",
-                self.made.graph.name,
-                f"{names} is written to and shares memory with another input",
-                "This call runs in eager mode. Pass clones, or one tensor with its views.",
-            )
-        return bool(shared)
-
-    def numbers(self, inputs: tuple, tensors: tuple) -> tuple:
-        """The values of the graph's `numbers`: sizes that were arguments, then the random
-        stream's seed and counter, of which this call takes its part."""
-        found = tuple(inputs[i] for i in self.varying)
-        if not self.made.graph.numbers[len(found) :]:
-            return found
-        from rushlight.eager.randomness import default_generator
-
-        draws = self.draws
-        if isinstance(draws, sym.Sym):
-            draws = draws.evaluate(self.sizes(tensors, found))
-        return (*found, *default_generator.reserve(draws))
-
-    def sizes(self, tensors: tuple, numbers: tuple = ()) -> dict[str, int]:
-        found = {name: tensors[i].shape[d] for name, (i, d) in self.places.items()}
-        return found | dict(zip(self.made.graph.numbers, numbers))
-
-    def __call__(self, *inputs: Any) -> Any:
-        raise NotImplementedError
-
-    def first_difference(self, inputs: tuple, state: tuple) -> Any:
-        """Which node of the graph compiled code gets wrong."""
-        from rushlight.inductor.checking import first_difference
-
-        tensors = self.tensors(inputs)
-        values = (*tensors, *(inputs[i] for i in self.varying))
-        if len(self.made.graph.numbers) > len(self.varying):
-            values = (*values, *state)
-        with entry_mode(False):
-            return first_difference(
-                forget_gradients(self.made.graph),
-                values,
-                lambda part: compile_graph(decompose(part), single_kernels=True).program,
-            )
-
-
-class Inference(Form):
-    """No gradients: one native program, with the writes and the views of its results."""
-
-    def __init__(self, c: Compiled, made: Functionalised) -> None:
-        super().__init__(c, made)
-        ends = Ends(made.own, made.written, described_output(made.outputs))
-        with self.timing("decompose"):
-            graph = decompose(forget_gradients(made.graph))
-        self.compiled = compile_graph(graph, ends=ends)
-        self.program = self.compiled.program
-        self.milliseconds |= self.compiled.milliseconds
-
-    def __call__(self, *inputs: Any) -> Any:
-        if self.plain:
-            return self.program(*inputs)
-        tensors = self.tensors(inputs)
-        if self.overlapping(tensors):
-            return self.gm(*inputs)
-        return self.program(*tensors, *self.numbers(inputs, tensors))
-
-
-class Training(Form):
-    """Gradients: a forward and a backward program, and a node of the tape for each call."""
-
-    def __init__(
-        self, c: Compiled, made: Functionalised, wanted: tuple[int, ...], active: tuple[int, ...]
-    ) -> None:
-        super().__init__(c, made)
-        forward = graph = made.graph
-        if active:
-            with self.timing("differentiate"):
-                pair = differentiate(graph, wanted, active)
-                got = [i for i, g in zip(wanted, pair.backward.result) if g is not None]
-                if len(got) < len(wanted):  # nothing reaches the others
-                    wanted = tuple(got)
-                    pair = differentiate(graph, wanted, active)
-            forward, self.late = pair.forward, pair.backward
-        with self.timing("decompose"):
-            forward = decompose(forget_gradients(forward))
-        self.forward = compile_graph(forward, ends=Ends(made.own, made.written))
-        self.milliseconds |= self.forward.milliseconds
-        self.backward: CompiledGraph | None = None
-
-        def backward() -> Callable:
-            with trace.unit(c.unit):
-                made = self.backward = compile_graph(decompose(forget_gradients(self.late)))
-                trace.emit(
-                    "inductor",
-                    f"{c.name} backward",
-                    lambda: timed(made.milliseconds),
-                    why="its first backward",
-                    stages=dict(made.milliseconds),
-                )
-            return made.program
-
-        rebased = tuple(
-            on_tape and made.own + k in active for k, on_tape in enumerate(made.on_tape)
-        )
-        roles = Roles(
-            made.own,
-            made.written,
-            rebased,
-            tuple(i for i in active if i < made.own or rebased[i - made.own]),
-            wanted,
-        )
-        self.recorded = Recorded(made.graph.name, self.forward.program, backward, graph, roles)
-        self.ends = described_output(made.outputs)
-
-    def __call__(self, *inputs: Any) -> Any:
-        tensors = self.tensors(inputs)
-        if self.overlapping(tensors):
-            return self.gm(*inputs)
-        numbers = self.numbers(inputs, tensors)
-        own = self.recorded(tensors, numbers)
-        return self.placed(self.made.outputs, own, tensors, numbers)
-
-    def placed(self, o: Any, own: list, tensors: tuple, numbers: tuple) -> Any:
-        match o:
-            case Own(k):
-                return own[k]
-            case Given(i):
-                return tensors[i]
-            case ViewOf(base, views):
-                x = self.placed(base, own, tensors, numbers)
-                for op, rest in views:
-                    x = (
-                        x.detach()
-                        if op.name == "detach"
-                        else op.native(x, *self.known(rest, tensors, numbers))
-                    )
-                return x
-            case tuple():
-                return tuple(self.placed(x, own, tensors, numbers) for x in o)
-            case sym.Sym():
-                return o.evaluate(self.sizes(tensors, numbers))
-        return o
-
-    def known(self, rest: tuple, tensors: tuple, numbers: tuple) -> tuple:
-        def value(v: Any) -> Any:
-            if isinstance(v, sym.Sym):
-                return v.evaluate(self.sizes(tensors, numbers))
-            return tuple(map(value, v)) if isinstance(v, tuple) else v
-
-        return tuple(map(value, rest))
-
-
 def duplicate(x: Any) -> Any:
     """A copy of a tensor with its strides and its place before the tape; numbers as they are."""
     if not hasattr(x, "data_ptr"):
@@ -436,16 +322,6 @@ def flat_tensors(v: Any) -> list:
     return [v] if hasattr(v, "data_ptr") else []
 
 
-@contextmanager
-def entry_mode(grad: bool):
-    before = _core.mode()
-    _core.set_grad_enabled(grad)
-    try:
-        yield
-    finally:
-        _core.set_mode(before)
-
-
 def described(x: Any) -> Any:
     """A layout, or the number that it is."""
     if isinstance(x, (Layout, sym.Sym, bool, int, float, str, type(None))):
@@ -455,36 +331,44 @@ def described(x: Any) -> Any:
     return x
 
 
-def described_output(o: Any) -> Any:
-    match o:
-        case Own(k):
-            return ("own", k)
-        case Given(i):
-            return ("given", i)
-        case ViewOf(base, views):
-            return ("view", described_output(base), views)
-        case tuple():
-            return ("tuple", tuple(map(described_output, o)))
-    return ("value", o)
+class Casts:
+    """Autocast while a graph is recorded, as eager mode's plans follow it (eager/casting.py)."""
 
+    off = staticmethod(settled)
 
-def symbols_of(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Where each symbol stands as a size of an input: (input, dim)."""
-    found: dict[str, tuple[int, int]] = {}
-    for i, v in enumerate(graph.inputs):
-        for d, n in enumerate(v.shape):
-            if isinstance(n, sym.Sym) and n.terms == {(str(n),): 1}:
-                found.setdefault(str(n), (i, d))
-    return found
+    def on(self) -> bool:
+        return bool(_core.mode() & CASTING)
+
+    def target(self, op: Op, values: Sequence[Any]) -> str | None:
+        """The dtype that the operator's narrow operands get; "" where they stay and its inside is
+        not cast either, None where the operator says nothing."""
+        policy = op.autocast(*values) if callable(op.autocast) else op.autocast
+        if policy is None or policy == "off":
+            return policy and ""
+        narrow = [x for v in values for x in (v if isinstance(v, (list, tuple)) else (v,))]
+        narrow = [x for x in narrow if self.narrow(x)]
+        if policy == "float32" or policy == "promote" and any(
+            x.dtype == "float32" for x in narrow
+        ):
+            return "float32"
+        return casting.lower().name
+
+    def narrow(self, x: Any) -> bool:
+        return isinstance(x, Value) and getattr(x, "dtype", None) in casting.NARROW
+
+    def kept(self, x: Any) -> bool:
+        """Whether a cast of this leaf is found again by the region's other calls."""
+        return casting.state.cache_enabled and casting.state.depth > 0 and x.dtype == "float32"
 
 
 @contextmanager
 def recording():
     """While a graph is recorded: every operator call, of constants too, goes to the recorder; the
     grad mode that gm leaves behind does not outlive it."""
-    before = _core.mode()
+    before, state = _core.mode(), dict(casting.state.__dict__)
     _core.set_mode(before | DISPATCH)
     try:
         yield
     finally:
         _core.set_mode(before)
+        casting.state.__dict__.update(state)

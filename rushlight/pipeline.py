@@ -15,7 +15,7 @@ from typing import Any
 
 from rushlight import fx
 from rushlight.aot_autograd import differentiate
-from rushlight.compiled import Compiled
+from rushlight.compiled import compiled
 from rushlight.decomposition import decompose
 from rushlight.dynamo import entry
 from rushlight.dynamo.backends import register_backend
@@ -63,14 +63,14 @@ def compile(
     return entry.compile(fn, backend=backend, **options)
 
 
-def compile_fx(gm: Callable, example_inputs: Sequence[Any], *, check: int = 0) -> Compiled:
+def compile_fx(gm: Callable, example_inputs: Sequence[Any], *, check: int = 0) -> Callable:
     """The backend "inductor": a captured graph -> a callable on inputs like the examples (tensors,
     fakes, numbers, symbolic sizes) with gm's results, writes and gradients.
 
     Graphs are compiled at the first call that needs them, one for each set of inputs that require
     a gradient. What cannot be compiled runs as it is, with a recorded reason.
     """
-    return Compiled(gm, example_inputs, check)
+    return compiled(gm, example_inputs, check)
 
 
 register_backend("inductor", compile_fx)

@@ -72,6 +72,10 @@ IDS: dict[str, Id] = {i.id: i for i in (
     Id("fallback.aliasing", "fallback",
         "An input that a compiled graph writes to shares memory with another one, so the call runs "
         "in eager mode."),
+    Id("fallback.recurrent", "fallback",
+        "A recurrent layer runs by its own kernels, between the compiled parts of its graph."),
+    Id("fallback.number", "fallback",
+        "A float that varies decides what is computed, so each of its values gets a graph."),
     Id("fallback.library", "fallback",
         "A library does this operator better than generated loops would."),
     Id("cache.miss", "artifact_cache", "No compiled artifact on disk has this key."),

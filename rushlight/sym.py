@@ -7,6 +7,7 @@ guard. A comparison that follows from the bounds of its names leaves no guard: b
 themselves (a size is never negative), declared, or follow from the guards left before.
 """
 
+import operator
 from math import inf
 
 
@@ -270,3 +271,80 @@ def quotient(name, values, env):
     top, bottom = env.quotients[name]
     at = lambda v: v.evaluate(values) if isinstance(v, Sym) else v
     return at(top) // at(bottom)
+
+
+class Float(Sym):
+    """A floating number that varies between calls: an input's `name`, or `function` of such numbers
+    and of plain ones. It computes and does not compare: what asks for its value gets TypeError.
+    """
+
+    __slots__ = ("arguments", "function", "name")
+
+    def __init__(self, env, name, hint=None, function=None, arguments=()):
+        super().__init__(env, {(name,): 1})
+        self.name, self.function, self.arguments = name, function, arguments
+        if hint is not None:
+            env.hints[name] = hint
+
+    @classmethod
+    def of(cls, function, *arguments):
+        """`function` of numbers, of which at least one is a Float."""
+        env = next(a.env for a in arguments if isinstance(a, Float))
+        text = f"{function.__name__}({', '.join(map(str, arguments))})"
+        return cls(env, text, None, function, arguments)
+
+    @property
+    def hint(self):
+        return self.evaluate(self.env.hints)
+
+    def evaluate(self, values):
+        if self.function is None:
+            return values[self.name]
+        at = lambda v: v.evaluate(values) if isinstance(v, Sym) else v
+        return self.function(*map(at, self.arguments))
+
+    def __str__(self):
+        return self.name
+
+    __repr__ = __str__
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __eq__(self, other):
+        return isinstance(other, Float) and self.name == other.name
+
+    def refuse(self, *_):
+        raise TypeError(f"the float {self.name} varies: its value is known in the run only")
+
+    __bool__ = __lt__ = __le__ = __gt__ = __ge__ = __int__ = __index__ = __float__ = refuse
+    __round__ = __trunc__ = refuse
+
+    def __neg__(self):
+        return Float.of(operator.neg, self)
+
+    def __pos__(self):
+        return self
+
+    def __abs__(self):
+        return Float.of(operator.abs, self)
+
+
+def float_slot(function):
+    def forward(self, other):
+        if not isinstance(other, (int, float, Sym)):
+            return NotImplemented
+        return Float.of(function, self, other)
+
+    def backward(self, other):
+        if not isinstance(other, (int, float, Sym)):
+            return NotImplemented
+        return Float.of(function, other, self)
+
+    return forward, backward
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    _forward, _backward = float_slot(getattr(operator, _name))
+    setattr(Float, f"__{_name}__", _forward)
+    setattr(Float, f"__r{_name}__", _backward)

@@ -17,6 +17,7 @@ every call of the graph draws anew, and backward draws again what forward drew.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -24,8 +25,7 @@ from typing import Any, NamedTuple
 
 from rushlight import dtypes, sym
 from rushlight.errors import Unsupported, UserError
-from rushlight.fx.graph import Graph, Node, same_layout
-from rushlight.fx.interpreter import run
+from rushlight.fx.graph import Graph, same_layout
 from rushlight.fx.tracing import (
     Names,
     Proxy,
@@ -40,6 +40,8 @@ from rushlight.ops.declare import Arguments, Op, derived, none
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import STREAMS, Symbol
 from rushlight.ops.values import METHODS, TABLE, Value
+
+from .replay import run_module
 
 SEED, OFFSET = "rng_seed", "rng_offset"
 View = tuple  # (Op, arguments after the first)
@@ -190,9 +192,15 @@ class Functionaliser(Tracer):
     record now."""
 
     def __init__(
-        self, env: sym.ShapeEnv, grad_enabled: Callable[[], bool], instead: dict[Any, Callable]
+        self,
+        env: sym.ShapeEnv,
+        grad_enabled: Callable[[], bool],
+        instead: dict[Any, Callable],
+        casts: Any = None,
     ) -> None:
         super().__init__()
+        self.casts = casts  # autocast: on(), target(op, values), off(), narrow(x), kept(x)
+        self.cast: dict[tuple, Symbol] = {}  # inputs as autocast has cast them in this region
         self.env, self.grad_enabled, self.instead = env, grad_enabled, instead
         self.inputs: list[Functional] = []
         self.first: list[Symbol] = []  # what each input holds before any write
@@ -248,7 +256,14 @@ class Functionaliser(Tracer):
         a = self.lifted_operands(a)
         if op.kind == "view":
             return self.view(op, a)
-        if op.kind == "composition" and (op.rule is derived or "(a" in op.schema.text):
+        casting = self.casts is not None and self.casts.on()
+        if casting and (target := self.casts.target(op, a.values)) is not None:
+            if target:
+                a = a.map(lambda _, v: self.lowered(v, target))
+            with self.casts.off():
+                return self.call(op, a)
+        self.check_numbers(op, a)
+        if op.kind == "composition" and (casting or op.rule is derived or "(a" in op.schema.text):
             self.parents.append((op.name, op.where))
             try:
                 return op.define(a)
@@ -257,6 +272,26 @@ class Functionaliser(Tracer):
         plain = a.map(lambda _, v: v.symbol if isinstance(v, Functional) else v)
         outs = self.record(op, plain)
         return tuple(map(self.fresh, outs)) if isinstance(outs, tuple) else self.fresh(outs)
+
+    def lowered(self, v: Any, dtype: str) -> Any:
+        """The operand as autocast casts it; an input is cast once a region."""
+        if not self.casts.narrow(v) or v.dtype == dtype:
+            return v
+        whole = v.memory.input is not None and not v.views and not v.memory.version
+        if not (whole and id(v.memory.value) in self.learning and self.casts.kept(v)):
+            return v.to(dtype)
+        key = (v.memory.input, dtype, self.grad_enabled())
+        if key not in self.cast:
+            self.cast[key] = v.to(dtype)
+        return self.cast[key]
+
+    def check_numbers(self, op: Op, a: Arguments) -> None:
+        """A definition may look at its structural arguments: a float that varies is none."""
+        for p, v in zip(op.parameters, a.values):
+            if isinstance(v, sym.Float) and not (
+                (p.is_tensor or p.is_run_time) and p.name not in op.structural
+            ):
+                raise TypeError(f"[{op.name}] {p.name} decides what is computed, and varies")
 
     def lifted_operands(self, a: Arguments) -> Arguments:
         if any(hasattr(v, "data_ptr") for v in a.tensors):
@@ -306,7 +341,8 @@ class Functionaliser(Tracer):
         `out`. Returns what was written to."""
         a = self.lifted_operands(a)
         targets = a.values[0] if out is None else out
-        made = self.call(op, a)
+        with self.casts.off() if self.casts is not None else nullcontext():
+            made = self.call(op, a)
         several = isinstance(made, tuple)
         for target, value in zip(targets if several else (targets,), made if several else (made,)):
             if not isinstance(target, Functional):
@@ -460,17 +496,19 @@ def functionalise(
     grad_enabled: Callable[[], bool] = lambda: True,
     wanted: Sequence[int] = (),
     instead: dict[Any, Callable] | None = None,
+    casts: Any = None,
 ) -> Functionalised:
     """`inputs`: for each argument of gm a layout, a number or a symbolic size. `wanted`: which of
     the layouts' tensors require a gradient. `instead`: functions of a captured graph that mean
-    something else while it is recorded, as (tracer, *arguments) -> result.
+    something else while it is recorded, as (tracer, *arguments) -> result. `casts`: what autocast
+    does to operators (`Functionaliser`).
 
     Raises Unsupported where gm asks for a value, or writes where no graph can follow.
     """
     layouts = [x for x in inputs if isinstance(x, Layout)]
     sizes = [x for x in inputs if isinstance(x, sym.Sym)]
     env = sizes[0].env if sizes else environment(layouts)
-    tracer = Functionaliser(env, grad_enabled, instead or {})
+    tracer = Functionaliser(env, grad_enabled, instead or {}, casts)
     arguments = [tracer.input(x) if isinstance(x, Layout) else x for x in inputs]
     tracer.own_inputs = len(tracer.inputs)
     tracer.learning.update(id(tracer.first[i]) for i in wanted)
@@ -506,74 +544,6 @@ def functionalise(
         tracer.draws,
         tuple(v.layout for v in graph.inputs),
     )
-
-
-def run_module(gm: Any, arguments: list, tracer: Functionaliser) -> Any:
-    """gm on the proxies; a graph's nodes keep their lines and origins."""
-    graph = gm if isinstance(gm, Graph) else getattr(gm, "graph", None)
-    if graph is None or not hasattr(graph, "nodes"):
-        return gm(*arguments)
-    lines = [""]
-    tracer.where = lambda: lines[0]
-    if not isinstance(graph, Graph):
-        return run_captured(gm, graph, arguments, tracer, lines)
-
-    def step(node: Node, values: tuple) -> Any:
-        lines[0] = node.where
-        tracer.parents[:] = [(o.what, o.where) for o in node.origins if o.what]
-        return node.op(*values)
-
-    try:
-        return run(graph, *arguments, step=step)
-    finally:
-        tracer.parents.clear()
-
-
-def run_captured(
-    gm: Any, graph: Any, arguments: list, tracer: Functionaliser, lines: list[str]
-) -> Any:
-    """The nodes of a captured program (fx/captured.py) in order: calls of functions, methods and
-    modules, with their users' lines."""
-    given, known = iter(arguments), {}
-
-    def look(a: Any) -> Any:
-        if type(a) in (tuple, list):
-            return type(a)(map(look, a))
-        if type(a) is dict:
-            return {k: look(v) for k, v in a.items()}
-        if type(a) is slice:
-            return slice(look(a.start), look(a.stop), look(a.step))
-        return known[a] if getattr(a, "graph", None) is graph else a
-
-    for node in graph.nodes:
-        where = str(node.meta.get("where", ""))
-        lines[0] = where.rpartition("/")[2]
-        args = [look(a) for a in node.args]
-        named = {k: look(v) for k, v in node.kwargs.items()}
-        match node.op:
-            case "placeholder":
-                known[node] = next(given)
-            case "get_attr":
-                known[node] = attribute(gm, node.target)
-            case "call_function":
-                called = tracer.instead.get(node.target)
-                if called is None:
-                    known[node] = node.target(*args, **named)
-                else:
-                    known[node] = called(tracer, *args, **named)
-            case "call_method":
-                known[node] = getattr(args[0], node.target)(*args[1:], **named)
-            case "call_module":
-                known[node] = attribute(gm, node.target)(*args, **named)
-            case "output":
-                return args[0]
-    raise UserError("compile", "the graph has no output")
-
-
-def attribute(holder: Any, path: str) -> Any:
-    for name in path.split("."):
-        holder = getattr(holder, name)
-    return holder
 
 
 __all__ = ["Functionalised", "Given", "Own", "ViewOf", "functionalise"]

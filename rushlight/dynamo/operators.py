@@ -17,7 +17,7 @@ from rushlight.eager import operators as declared
 from rushlight.errors import CompilerBug, Unsupported
 from rushlight.fx.tracing import gathered
 from rushlight.ops import TABLE
-from rushlight.ops.declare import none
+from rushlight.ops.declare import Arguments, Op, none
 from rushlight.ops.layouts import Layout
 from rushlight.ops.values import Fake
 
@@ -30,6 +30,42 @@ ERRORS = (RuntimeError, TypeError, ValueError, IndexError)
 NOT_ERRORS = (Unsupported, NotImplementedError, CompilerBug, RecursionError)
 BASIC_KEYS = (int, slice, type(None), type(...), SymInt)
 RANDOM = ("uniform", "normal", "counted_dropout", "bernoulli")
+
+
+class Cast(Fake):
+    """A fake under autocast: what a composition is made of is cast as in the run."""
+
+    __slots__ = ()
+    priority = 1.5
+    half = "bfloat16"
+
+    @classmethod
+    def call(cls, op: Op, a: Arguments) -> Any:
+        policy = op.autocast(*a.values) if callable(op.autocast) else op.autocast
+        if policy is None and op.kind == "composition":
+            return op.define(a.map(lambda _, v: cls(v.layout) if isinstance(v, Fake) else v))
+        target = policy and policy_dtype(policy, [v for v in a.tensors if is_narrow(v)], cls.half)
+        plain = a.map(lambda _, v: Fake(v.layout) if isinstance(v, Fake) else v)
+        if target:
+            plain = plain.map(lambda _, v: v.to(target) if is_narrow(v) else v)
+        outs = Fake.call(op, plain)
+        return (
+            tuple(cls(o.layout) for o in outs) if isinstance(outs, tuple) else cls(outs.layout)
+        )
+
+
+class HalfCast(Cast):
+    __slots__ = ()
+    half = "float16"
+
+
+def policy_dtype(policy: str, operands: list, half: str) -> str | None:
+    """What autocast casts narrow operands to; None where it leaves them."""
+    if policy == "off":
+        return None
+    if policy == "float32" or policy == "promote" and any(v.dtype == "float32" for v in operands):
+        return "float32"
+    return half
 
 
 class Operators:
@@ -112,23 +148,16 @@ class Operators:
                 policy = policy(*declaration.bind(low, named).values)
             except (TypeError, AttributeError):
                 policy = None
-        if policy is None:
-            if declaration.kind == "composition":
-                raise unsupported(
-                    f"operator {declaration.name} under autocast",
-                    "which of its parts are cast is decided in the run",
-                )
-            return low, named
-        if policy == "off":
+        if policy is None and declaration.kind == "composition":  # its parts are cast
+            half = self.mode & casting.HALF
+            change = lambda v: (HalfCast if half else Cast)(v.layout) if isinstance(v, Fake) else v
+            low = [type(v)(map(change, v)) if type(v) in (list, tuple) else change(v) for v in low]
+            return low, {k: change(v) for k, v in named.items()}
+        if policy is None or policy == "off":
             return low, named
         operands = [v for v in flatten([*low, *named.values()]) if is_narrow(v)]
-        target = "float16" if self.mode & casting.HALF else "bfloat16"
-        if (
-            policy == "float32"
-            or policy == "promote"
-            and any(v.dtype == "float32" for v in operands)
-        ):
-            target = "float32"
+        half = "float16" if self.mode & casting.HALF else "bfloat16"
+        target = policy_dtype(policy, operands, half)
 
         def cast(v: Any) -> Any:
             if isinstance(v, (list, tuple)):

@@ -16,6 +16,7 @@ import warnings
 
 from rushlight import _core
 from rushlight.ops import TABLE
+from rushlight.ops.values import Array
 
 AUTOCAST, HALF = 2, 32  # docs/native.md, mode word
 DTYPES = (_core.bfloat16, _core.float16)
@@ -91,7 +92,10 @@ def cast_program(op, values):
 
 
 def is_narrow(x):
-    return isinstance(x, _core.Tensor) and x.dtype.name in NARROW
+    """Of tensors, and of the values that stand for them while a graph is recorded."""
+    if isinstance(x, _core.Tensor):
+        return x.dtype.name in NARROW
+    return isinstance(x, Array) and x.dtype in NARROW
 
 
 def wanted(policy, tensors):

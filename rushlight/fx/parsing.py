@@ -126,6 +126,8 @@ class Parser:
                 return value
             case ast.Name(name) if name in self.known:
                 return self.known[name]
+            case ast.Name(name) if isinstance(self.env.hints.get(name), float):
+                return sym.Float(self.env, name)
             case ast.Name(name) if name in self.env.hints:
                 return sym.Sym(self.env, {(name,): 1})
             case ast.Tuple(elements):

@@ -126,6 +126,9 @@ class Wrapper:
         if not isinstance(n, sym.Sym):
             return ("c", n)
         text = str(n)
+        if text not in self.known and isinstance(n, sym.Float) and n.function is not None:
+            given, name = [self.size(v) for v in n.arguments], n.function.__name__
+            (self.known[text],) = self.emit(n.function, given, [f"n{self.count}"], name)
         if text not in self.known:
             self.known[text] = self.symbol(text) if n.terms == {(text,): 1} else self.polynomial(n)
         return self.known[text]

@@ -66,7 +66,7 @@ def _(g, x, weight, bias):
 
 
 @composition("in_projection(Tensor input, Tensor weight, Tensor? bias=None) -> (Tensor, Tensor, Tensor)", method=False,
-             function=False, samples=(call(t(2, 5, 3), t(6, 3), t(6)), call(t(4, 3), t(9, 3))))
+             function=False, autocast="lower", samples=(call(t(2, 5, 3), t(6, 3), t(6)), call(t(4, 3), t(9, 3))))
 def in_projection(x, weight, bias):
     """Queries, keys and values of one input: thirds of one product."""
     y = linear(x, weight, bias)

@@ -110,10 +110,10 @@ def common(a, takes_part=lambda name: True):
 def rank_of(v):
     if isinstance(v, bool):
         return 0, "bool"
+    if isinstance(v, (float, sym.Float)):
+        return 0, dtypes.DEFAULT
     if isinstance(v, (int, sym.Sym)):
         return 0, "int64"
-    if isinstance(v, float):
-        return 0, dtypes.DEFAULT
     return getattr(v, "tier", None) if getattr(v, "tier", None) is not None else (1 if v.rank == 0 else 2), v.dtype
 
 

@@ -74,9 +74,12 @@ class Recorded:
         saved = tuple(_core.SavedTensor(x, number.get(id(x), -1)) for x in kept)
         moved = not any(inputs[i]._version != versions[i] for i in r.wanted)
         step = Step(self, saved, inputs if moved else None, numbers)
-        made = _core.python_node(
-            tuple(inputs[i] for i in r.wanted), step.run, tuple(outs), self.name, saved, True
-        )
+        wanted = tuple(inputs[i] for i in r.wanted)
+        _core.set_grad_enabled(True)  # the graph may have turned gradients on itself
+        try:
+            made = _core.python_node(wanted, step.run, tuple(outs), self.name, saved, True)
+        finally:
+            _core.set_mode(before)
         for k, at in place.items():
             own[at] = made[k]
         return own

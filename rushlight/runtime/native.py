@@ -53,7 +53,8 @@ def kernel(
 
 
 def program(inputs: int, instructions: list, outputs: Any) -> Any:
-    return _core.Program(inputs, instructions, outputs)
+    """Instructions on registers as one callable, which runs without autocast: graphs have casts."""
+    return _core.Program(inputs, instructions, outputs, settled=True)
 
 
 def constant(value: Any) -> Entry:

@@ -59,7 +59,7 @@ def test_the_default_backend_keeps_the_layers_own_kernels():
     expected = run(layer, x, list(layer.parameters()))
     with trace.collect("fallback") as records:
         assert run(compiled, x, list(layer.parameters())) == expected
-    assert any(r.name == "fallback.graph" for r in records)
+    assert any(r.name == "fallback.recurrent" for r in records)
 
 
 def test_under_autocast_it_is_eager_mode():

@@ -1,0 +1,279 @@
+"""The compiled forms of a captured graph: what a call of it runs.
+
+`Inference` holds one native program, `Training` two and a node of the tape for each call. A form is
+made from a functional graph (aot_autograd/functional.py) and knows how its inputs become the
+graph's, and the graph's results the function's. Invariant: a call that no graph can follow runs in
+eager mode, with a recorded reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rushlight import _core, sym, trace  # type: ignore[attr-defined]
+from rushlight.aot_autograd import differentiate
+from rushlight.aot_autograd.functional import Functionalised, Given, Own, ViewOf
+from rushlight.decomposition import decompose, forget_gradients
+from rushlight.eager import casting
+from rushlight.errors import Unsupported
+from rushlight.fx.graph import Graph
+from rushlight.fx.interpreter import run
+from rushlight.inductor.pipeline import CompiledGraph, compile_graph
+from rushlight.inductor.wrapper import Ends
+from rushlight.reasons import refuse
+from rushlight.runtime.autograd import Recorded, Roles
+
+if TYPE_CHECKING:
+    from rushlight.compiled import Compiled
+
+CASTING = casting.AUTOCAST | casting.HALF  # of the mode word (docs/native.md)
+
+
+def timed(milliseconds: dict[str, float]) -> str:
+    return "\n".join(f"{stage:16} {ms:9.2f} ms" for stage, ms in milliseconds.items())
+
+
+class Form:
+    """What the two forms share: which arguments go to the graph, and its run-time numbers."""
+
+    leaves: int | None = None  # mode bits that a call leaves behind, where it changes any
+
+    def __init__(self, c: Compiled, made: Functionalised) -> None:
+        self.gm, self.milliseconds = c.gm, dict[str, float]()
+        self.made, self.captured, self.draws = made, made.captured, made.draws
+        self.takes = tuple(c.tensors) if len(c.tensors) != len(c.examples) else None
+        self.varying = tuple(c.varying)
+        self.plain = not (
+            self.takes or self.captured or self.varying or made.graph.numbers or made.written
+        )
+        self.places = symbols_of(made.graph)
+
+    @contextmanager
+    def timing(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.milliseconds[stage] = 1e3 * (time.perf_counter() - start)
+
+    def tensors(self, inputs: tuple) -> tuple:
+        if self.takes is not None:
+            given = tuple(inputs[i] for i in self.takes)
+        else:
+            given = inputs
+        return (*given, *self.captured) if self.captured else given
+
+    def overlapping(self, tensors: tuple) -> bool:
+        """Whether an input that the graph writes to shares memory with another one: no graph
+        follows that."""
+        if not self.made.written:
+            return False
+        memory = [x.untyped_storage_ptr() for x in tensors]
+        if len(set(memory)) == len(memory):
+            return False
+        shared = [i for i in self.made.written if memory.count(memory[i]) > 1]
+        if shared:
+            names = ", ".join(self.made.graph.inputs[i].name for i in shared)
+            refuse(
+                "fallback.aliasing",
+                self.made.graph.name,
+                f"{names} is written to and shares memory with another input",
+                "This call runs in eager mode. Pass clones, or one tensor with its views.",
+            )
+        return bool(shared)
+
+    def numbers(self, inputs: tuple, tensors: tuple) -> tuple:
+        """The values of the graph's `numbers`: sizes that were arguments, then the random
+        stream's seed and counter, of which this call takes its part."""
+        found = tuple(inputs[i] for i in self.varying)
+        if not self.made.graph.numbers[len(found) :]:
+            return found
+        from rushlight.eager.randomness import default_generator
+
+        draws = self.draws
+        if isinstance(draws, sym.Sym):
+            draws = draws.evaluate(self.sizes(tensors, found))
+        return (*found, *default_generator.reserve(draws))
+
+    def sizes(self, tensors: tuple, numbers: tuple = ()) -> dict[str, int]:
+        found = {name: tensors[i].shape[d] for name, (i, d) in self.places.items()}
+        return found | dict(zip(self.made.graph.numbers, numbers))
+
+    def __call__(self, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    def first_difference(self, inputs: tuple, state: tuple) -> Any:
+        """Which node of the graph compiled code gets wrong."""
+        from rushlight.inductor.checking import first_difference
+
+        tensors = self.tensors(inputs)
+        values = (*tensors, *(inputs[i] for i in self.varying))
+        if len(self.made.graph.numbers) > len(self.varying):
+            values = (*values, *state)
+        with entry_mode(False):
+            return first_difference(
+                forget_gradients(self.made.graph),
+                values,
+                lambda part: compile_graph(decompose(part), single_kernels=True).program,
+            )
+
+
+class Inference(Form):
+    """No gradients: one native program, with the writes and the views of its results."""
+
+    def __init__(self, c: Compiled, made: Functionalised) -> None:
+        super().__init__(c, made)
+        ends = Ends(made.own, made.written, described_output(made.outputs))
+        with self.timing("decompose"):
+            graph = decompose(forget_gradients(made.graph))
+        self.compiled = compile_graph(graph, ends=ends)
+        self.program = self.compiled.program
+        self.milliseconds |= self.compiled.milliseconds
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.plain:
+            return self.program(*inputs)
+        tensors = self.tensors(inputs)
+        if self.overlapping(tensors):
+            return self.gm(*inputs)
+        return self.program(*tensors, *self.numbers(inputs, tensors))
+
+
+class Training(Form):
+    """Gradients: a forward and a backward program, and a node of the tape for each call."""
+
+    def __init__(
+        self, c: Compiled, made: Functionalised, wanted: tuple[int, ...], active: tuple[int, ...]
+    ) -> None:
+        super().__init__(c, made)
+        forward = graph = made.graph
+        if active:
+            with self.timing("differentiate"):
+                pair = differentiate(graph, wanted, active)
+                got = [i for i, g in zip(wanted, pair.backward.result) if g is not None]
+                if len(got) < len(wanted):  # nothing reaches the others
+                    wanted = tuple(got)
+                    pair = differentiate(graph, wanted, active)
+            forward, self.late = pair.forward, pair.backward
+        with self.timing("decompose"):
+            forward = decompose(forget_gradients(forward))
+        self.forward = compile_graph(forward, ends=Ends(made.own, made.written))
+        self.milliseconds |= self.forward.milliseconds
+        self.backward: CompiledGraph | None = None
+
+        def backward() -> Callable:
+            with trace.unit(c.unit), settled():
+                graph = forget_gradients(self.late)
+                try:
+                    made = self.backward = compile_graph(decompose(graph))
+                except Unsupported as error:
+                    told = "Its operators are called one by one."
+                    refuse("fallback.graph", graph.name, str(error), told)
+                    return partial(run, graph)
+                trace.emit(
+                    "inductor",
+                    f"{c.name} backward",
+                    lambda: timed(made.milliseconds),
+                    why="its first backward",
+                    stages=dict(made.milliseconds),
+                )
+            return made.program
+
+        rebased = tuple(
+            on_tape and made.own + k in active for k, on_tape in enumerate(made.on_tape)
+        )
+        roles = Roles(
+            made.own,
+            made.written,
+            rebased,
+            tuple(i for i in active if i < made.own or rebased[i - made.own]),
+            wanted,
+        )
+        self.recorded = Recorded(made.graph.name, self.forward.program, backward, graph, roles)
+        self.ends = described_output(made.outputs)
+
+    def __call__(self, *inputs: Any) -> Any:
+        tensors = self.tensors(inputs)
+        if self.overlapping(tensors):
+            return self.gm(*inputs)
+        numbers = self.numbers(inputs, tensors)
+        own = self.recorded(tensors, numbers)
+        return self.placed(self.made.outputs, own, tensors, numbers)
+
+    def placed(self, o: Any, own: list, tensors: tuple, numbers: tuple) -> Any:
+        match o:
+            case Own(k):
+                return own[k]
+            case Given(i):
+                return tensors[i]
+            case ViewOf(base, views):
+                x = self.placed(base, own, tensors, numbers)
+                for op, rest in views:
+                    x = (
+                        x.detach()
+                        if op.name == "detach"
+                        else op.native(x, *self.known(rest, tensors, numbers))
+                    )
+                return x
+            case tuple():
+                return tuple(self.placed(x, own, tensors, numbers) for x in o)
+            case sym.Sym():
+                return o.evaluate(self.sizes(tensors, numbers))
+        return o
+
+    def known(self, rest: tuple, tensors: tuple, numbers: tuple) -> tuple:
+        def value(v: Any) -> Any:
+            if isinstance(v, sym.Sym):
+                return v.evaluate(self.sizes(tensors, numbers))
+            return tuple(map(value, v)) if isinstance(v, tuple) else v
+
+        return tuple(map(value, rest))
+
+
+@contextmanager
+def settled():
+    """Without autocast: what it casts is part of the graph."""
+    before = _core.mode()
+    _core.set_mode(before & ~CASTING)
+    try:
+        yield
+    finally:
+        _core.set_mode(before)
+
+
+@contextmanager
+def entry_mode(grad: bool):
+    before = _core.mode()
+    _core.set_grad_enabled(grad)
+    try:
+        yield
+    finally:
+        _core.set_mode(before)
+
+
+def described_output(o: Any) -> Any:
+    match o:
+        case Own(k):
+            return ("own", k)
+        case Given(i):
+            return ("given", i)
+        case ViewOf(base, views):
+            return ("view", described_output(base), views)
+        case tuple():
+            return ("tuple", tuple(map(described_output, o)))
+    return ("value", o)
+
+
+def symbols_of(graph: Graph) -> dict[str, tuple[int, int]]:
+    """Where each symbol stands as a size of an input: (input, dim)."""
+    found: dict[str, tuple[int, int]] = {}
+    for i, v in enumerate(graph.inputs):
+        for d, n in enumerate(v.shape):
+            if isinstance(n, sym.Sym) and n.terms == {(str(n),): 1}:
+                found.setdefault(str(n), (i, d))
+    return found
+
+
+__all__ = ["CASTING", "Form", "Inference", "Training", "settled", "timed"]
