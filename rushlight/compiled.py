@@ -44,7 +44,7 @@ LEFT = GRAD | CASTING  # what a graph may leave otherwise than it found it
 
 def compiled(gm: Callable, example_inputs: Sequence[Any], check: int = 0) -> Callable:
     """The graph with its compiled forms: whole, or in parts around recurrent layers."""
-    graph = getattr(gm, "graph", None)
+    graph: Any = getattr(gm, "graph", None)
     calls = graph.calls if isinstance(graph, CallGraph) else ()
     layers = [n for n in calls if n.target is recurrent_layer]
     if not layers:
