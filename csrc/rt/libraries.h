@@ -17,6 +17,8 @@ struct Gemm {
   bool has_bias;
   bool accumulate;  // oneDNN: added to what out holds
   int threads;
+  bool packed;  // oneDNN: y is packed (packing.h)
+  int slot;     // oneDNN: products that run at the same time are different ones
 };
 
 // Where the row starts next: the leading dimension of a matrix with one unit stride. Returns false

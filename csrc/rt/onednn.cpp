@@ -105,7 +105,8 @@ std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
   std::shared_ptr<Matmul> p = std::make_shared<Matmul>();
   bool ok =
       describe(l, &md[0], g.dtype, xs, g.x, batched) &&
-      describe(l, &md[1], g.dtype, ys, g.y, batched) &&
+      (g.packed ? (md[1] = onednn_packed(l, g.dtype, g.k, g.n)) != nullptr
+                : describe(l, &md[1], g.dtype, ys, g.y, batched)) &&
       (!g.has_bias || describe(l, &md[2], g.dtype, os, g.bias, batched)) &&
       describe(l, &md[3], g.out_dtype, os, g.out, batched) &&
       l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
@@ -155,7 +156,7 @@ std::string key_of(const Gemm& g) {
       g.has_bias ? g.bias[0] : -1,
       g.has_bias ? g.bias[1] : -1,
       g.has_bias ? g.bias[2] : -1,
-      g.accumulate,
+      g.accumulate | g.packed << 1 | static_cast<int64_t>(g.slot) << 2,
       static_cast<int64_t>(g.dtype) << 32 | static_cast<int64_t>(g.out_dtype) << 24 | g.threads};
   return std::string(reinterpret_cast<const char*>(numbers), sizeof numbers);
 }

@@ -19,6 +19,7 @@ namespace rl {
   F(dnnl_engine_create) F(dnnl_stream_create) F(dnnl_stream_destroy)                     \
   F(dnnl_memory_desc_create_with_strides) F(dnnl_memory_desc_create_with_tag)            \
   F(dnnl_memory_desc_destroy) F(dnnl_memory_desc_get_size) F(dnnl_memory_desc_equal)     \
+  F(dnnl_memory_desc_clone)                                                              \
   F(dnnl_memory_create) F(dnnl_memory_destroy) F(dnnl_memory_set_data_handle)            \
   F(dnnl_primitive_attr_create) F(dnnl_primitive_attr_destroy)                           \
   F(dnnl_primitive_attr_set_scratchpad_mode) F(dnnl_primitive_desc_query_md)             \
@@ -44,6 +45,9 @@ const OneDnn& onednn_library();
 inline dnnl_data_type_t onednn_type(DType d) {
   return d == DType::Float16 ? dnnl_f16 : d == DType::BFloat16 ? dnnl_bf16 : dnnl_f32;
 }
+
+// The description of a packed right operand [k, n]; the caller destroys it. Null: the library refuses.
+dnnl_memory_desc_t onednn_packed(const OneDnn&, DType, int64_t k, int64_t n);
 
 // A growing block of this thread, 64-byte aligned, shared by all of its calls; null: no memory.
 void* onednn_scratch(size_t bytes);

@@ -26,6 +26,7 @@ def _kernel(name):
 
 _lstm_gates, _gru_gates = _kernel("lstm_cell_gates"), _kernel("gru_cell_gates")
 _lstm_step, _lstm_back = _kernel("lstm_step"), _kernel("lstm_step_backward")
+_lstm_walk, _lstm_walk_back = _kernel("lstm_sequence"), _kernel("lstm_sequence_backward")
 _gru_step, _gru_back = _kernel("gru_step"), _kernel("gru_step_backward")
 
 
@@ -43,6 +44,11 @@ class Walk:
         self.reverse = reverse
         if reverse:
             self.steps.reverse()
+
+    @property
+    def whole(self):
+        """Whether all sequences take all steps, more than one: then one routine walks the walk."""
+        return self.even and len(self.steps) > 1
 
     def rows_after(self, k):
         return self.steps[k + 1][1] if k + 1 < len(self.steps) else 0
@@ -63,6 +69,8 @@ class Walk:
 
     def last(self, out):
         """The state after each sequence's last step."""
+        if not self.batch:
+            return out
         parts = []
         for k, (start, n) in enumerate(self.steps):
             m = self.rows_after(k)
@@ -243,6 +251,11 @@ class LSTM(Layer):
         gates, wt = _inputs(data, w_ih, _bias(b_ih, b_hh)), w_hh.t()
         out = eager.empty(walk.total, h0.shape[1], dtype=data.dtype)
         states = eager.empty(walk.total, c0.shape[1], dtype=data.dtype)
+        if walk.whole:
+            made = gates, out, states
+            _lstm_walk(gates, h0, c0, w_hh, len(walk.steps), walk.reverse, keep, out=made)
+            outs = out, walk.last(out).clone(), walk.last(states).clone()
+            return outs, (out, states, gates) if keep else ()
         columns = _columns(gates, 4)
         for k, (start, n) in enumerate(walk.steps):
             end = start + n
@@ -260,9 +273,13 @@ class LSTM(Layer):
 
     @staticmethod
     def gradients_of(walk, tensors, kept, grads, needs):
-        data, h0, c0, w_ih, w_hh, b_ih, _ = tensors
+        _, _, c0, _, w_hh, *_ = tensors
         out, states, gates = kept
         gout, gh, gc = grads
+        if walk.whole:
+            steps, reverse = len(walk.steps), walk.reverse
+            dgates, dh, dc = _lstm_walk_back(gates, states, c0, w_hh, gout, gh, gc, steps, reverse)
+            return LSTM.through_gates(walk, tensors, out, dgates, dh, dc, needs)
         dgates = eager.empty(gates.shape, dtype=gates.dtype)
         columns, dcolumns = _columns(gates, 4), _columns(dgates, 4)
         dh0, dc0 = Starts(walk), Starts(walk)
@@ -291,11 +308,18 @@ class LSTM(Layer):
                 dc0.add(k, dc)
                 if needs[1]:
                     dh0.add(k, mm(dnext, w_hh))
+        dh = dh0.whole() if needs[1] else None
+        return LSTM.through_gates(walk, tensors, out, dgates, dh, dc0.whole(), needs)
+
+    @staticmethod
+    def through_gates(walk, tensors, out, dgates, dh, dc, needs):
+        """The gradients of all tensors, from those of the gates and of the first states."""
+        data, h0, _, w_ih, _, b_ih, _ = tensors
         bias = dgates.sum(0) if b_ih is not None else None
         return (
             mm(dgates, w_ih) if needs[0] else None,
-            dh0.whole() if needs[1] else None,
-            dc0.whole() if needs[2] else None,
+            dh if needs[1] else None,
+            dc if needs[2] else None,
             mm(dgates.t(), data) if needs[3] else None,
             walk.against_states(dgates, out, h0) if needs[4] else None,
             bias,

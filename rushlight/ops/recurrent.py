@@ -3,7 +3,8 @@
 `*_cell` is the differentiable operator. `*_step` is the same for a layer that walks a sequence: it leaves the activated gates
 for `*_step_backward`, which takes them instead of computing them anew. Layers write all of these into views of one buffer.
 """
-from .declare import derived, none, scalar
+from .declare import derived, library, none, scalar
+from .layouts import shaped
 from .pointwise import sigmoid, tanh
 from .samples import call, t
 
@@ -56,6 +57,34 @@ def lstm_step(i, f, u, o, c):
         domain=WIDE, derivative=none, method=False, function=False, cost=20, samples=(call(*(t(3, 5) for _ in range(8))),))
 def lstm_step_backward(dh, dc, i, f, u, o, c, new):
     return lstm_gradients(dh, dc, i, f, u, o, c, new)
+
+
+# ---- whole sequences of one length: csrc/rt/recurrent.cpp walks through them, with the steps' kernels above
+
+def rows_of(steps, state):
+    return steps * state.shape[0], state.shape[1]
+
+
+@library("lstm_sequence(Tensor gates, Tensor h, Tensor c, Tensor weight, int steps, bool reverse, bool keep) -> (Tensor, Tensor, Tensor)",
+         layout=shaped(lambda gates, h, c, weight, steps, reverse, keep: [gates.shape, rows_of(steps, h), rows_of(steps, c)]),
+         routine="lstm_sequence", writes="gates", domain=WIDE, derivative=none, method=False, function=False,
+         samples=(call(t(12, 20), t(3, 5), t(3, 5), t(20, 5), 4, False, True), call(t(6, 12), t(3, 3), t(3, 3), t(12, 3), 2, True, False)))
+def lstm_sequence(gates, h, c, weight, steps, reverse, keep):
+    """(gates, activated where they are kept; h of all steps, c of all steps): gates[steps * batch, 4 * hidden] begins as what the
+    input gives, the state adds h @ weight.T."""
+    return steps, reverse, keep
+
+
+@library("lstm_sequence_backward(Tensor gates, Tensor states, Tensor c, Tensor weight, Tensor? grad, Tensor? grad_h, Tensor? grad_c,"
+         " int steps, bool reverse) -> (Tensor, Tensor, Tensor)",
+         layout=shaped(lambda gates, states, c, *_: [gates.shape, c.shape, c.shape]),
+         routine="lstm_sequence_backward", domain=WIDE, derivative=none, method=False, function=False,
+         samples=(call(t(12, 20), t(12, 5), t(3, 5), t(20, 5), t(12, 5), t(3, 5), t(3, 5), 4, False),
+                  call(t(6, 12), t(6, 3), t(3, 3), t(12, 3), None, t(3, 3), None, 2, True)))
+def lstm_sequence_backward(gates, states, c, weight, grad, grad_h, grad_c, steps, reverse):
+    """Of activated gates and the gradients of all h, of the last h and c: (of the gates before their activations, of the first
+    h and c)."""
+    return steps, reverse, grad is not None, grad_h is not None, grad_c is not None
 
 
 def gru(ir, iz, inew, hr, hz, hn, h):

@@ -150,6 +150,48 @@ def test_both_forms_of_a_layer_agree(kind, reverse, sizes):
         assert a.shape == b.shape
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("steps, batch, hidden", [(6, 19, 128), (5, 2, 160), (3, 9, 128)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_sequence_in_one_call_is_its_steps(monkeypatch, threads, steps, batch, hidden, dtype):
+    """Threads that share out the batch, a batch too small for them, products by either library."""
+    from rushlight.nn import recurrent
+
+    rushlight.manual_seed(steps)
+    kind, gates = getattr(rushlight, dtype), 4 * hidden
+    shapes = [(steps * batch, 12), (batch, hidden), (batch, hidden)]
+    shapes += [(gates, 12), (gates, hidden), (gates,), (gates,)]
+    xs = [(rushlight.randn(*s, dtype=kind) * 0.3).requires_grad_() for s in shapes]
+    before, found = rushlight.get_num_threads(), []
+    rushlight.set_num_threads(threads)
+    try:
+        for whole in (True, False):
+            monkeypatch.setattr(recurrent.Walk, "whole", whole)
+            for reverse in (False, True):
+                walk = recurrent.Walk([batch] * steps, reverse)
+                outs = recurrent.LSTM.call(walk, *xs)
+                with rushlight.no_grad():
+                    quiet = recurrent.LSTM.call(walk, *xs)
+                grads = rushlight.autograd.grad(weighted(outs), xs)
+                found.append([x.detach().numpy() for x in (*outs, *quiet, *grads)])
+    finally:
+        rushlight.set_num_threads(before)
+    for once, stepwise in zip(found[:2], found[2:], strict=True):
+        for a, b in zip(once, stepwise, strict=True):
+            scale = 1 + abs(b).max(initial=0)
+            limit = 1e-5 if dtype == "float32" else 1e-13
+            numpy.testing.assert_allclose(a / scale, b / scale, rtol=0, atol=limit)
+
+
+def test_no_sequences():
+    layer = nn.LSTM(3, 4)
+    x = rushlight.randn(5, 0, 3, requires_grad=True)
+    out, (h, c) = layer(x)
+    assert out.shape == (5, 0, 4) and h.shape == c.shape == (1, 0, 4)
+    (out.sum() + h.sum()).backward()
+    assert x.grad.shape == (5, 0, 3) and layer.weight_hh_l0.grad.abs().max().item() == 0
+
+
 @pytest.mark.parametrize("unused", [0, 1, 2])
 def test_gradients_of_some_of_the_results(unused):
     """Each result alone leads back; the others' gradients are not there."""
