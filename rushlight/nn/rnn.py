@@ -224,7 +224,7 @@ class RNNBase(Module):
             if unsorted_indices is not None:
                 lasts = [selected(s, 1, unsorted_indices) for s in lasts]
             return PackedSequence(out, batch_sizes, sorted_indices, unsorted_indices), lasts
-        out = out.view(length, batch, -1)
+        out = out.view(length, batch, out.shape[1])
         if not batched:
             return out.squeeze(1), [s.squeeze(1) for s in lasts]
         return (out.transpose(0, 1) if self.batch_first else out), lasts
