@@ -16,13 +16,14 @@ from rushlight.ops import TABLE
 from rushlight.ops.declare import MISSING, RUN, derived
 
 from . import cpp
-from .lower import Operand, Run, generic
+from .lower import Operand, Run, device_outer, generic
 
 ELEMENT = 1 << 30                   # in KernelEntry.serial: the kernel uses the element counter
 
 
-def kernels():
-    """(operator, kernel) for every declared domain, pattern and variant; derived derivatives included."""
+def kernels(device="cpu"):
+    """(operator, kernel) for every declared domain, pattern and variant; derived derivatives included. GPU kernels have more
+    outer axes."""
     for op in list(TABLE.values()):
         if op.kind in ("scalar", "rows") and op.rule is derived and op.domain and not op.source:
             op.backward  # noqa: B018  the derived derivative declares itself
@@ -33,7 +34,7 @@ def kernels():
         for best in op.domain:
             for pattern in op.patterns:
                 for variant in op.variants:
-                    yield op, kernel_of(op, best, pattern, variant)
+                    yield op, kernel_of(op, best, pattern, variant, device)
 
 
 def check(op):
@@ -45,7 +46,7 @@ def check(op):
         op.bind(sample.args, sample.kwargs)             # TypeError names the operator and the argument
 
 
-def kernel_of(op, best, pattern, variant):
+def kernel_of(op, best, pattern, variant, device="cpu"):
     wide = dtypes.opmath(best)
     letters = dict(zip(op.tensor_slots, pattern))
     values = []
@@ -63,7 +64,7 @@ def kernel_of(op, best, pattern, variant):
         else:
             values.append({"int": 0, "bool": False, "str": "", "dtype": best}.get(p.kind, (0,)))
     results = results_of(op, best, values)
-    return generic(op, best, values, results)
+    return generic(op, best, values, results, None if device == "cpu" else device_outer(op))
 
 
 def results_of(op, best, values):

@@ -28,6 +28,7 @@ from .nest import sections
 
 OUTER = {"scalar": ("i0", "i1", "i2"), "rows": ("i0", "i1")}
 INNER = {"scalar": (), "rows": ("k0", "k1")}
+DEVICE_OUTER = {"scalar": ("i0", "i1", "i2", "i3", "i4"), "rows": ("i0", "i1", "i2", "i3")}     # a launch costs more than an axis
 
 
 class Operand:
@@ -99,9 +100,15 @@ def numbers_of(op, best, values):
     return out
 
 
-def generic(op: Op, best, values, results):
+def device_outer(op: Op):
+    """The outer axes of a GPU kernel; a table's are its two groups."""
+    return OUTER["rows"] if op.layout.rule in ("table", "into_table") else DEVICE_OUTER[op.kind]
+
+
+def generic(op: Op, best, values, results, outer=None):
     """The kernel of one signature. `values`: Operand, Run, None or structural; `results`: dtype of each output."""
-    axes = OUTER[op.kind] + INNER[op.kind]
+    outer = OUTER[op.kind] if outer is None else outer
+    axes = outer + INNER[op.kind]
     with arena() as here:
         here.stack.append((op.name, op.where))
         loads, buffers, numbers = list(values), [], []
@@ -127,7 +134,7 @@ def generic(op: Op, best, values, results):
         extent = Apply("mul", (Scalar("n_k0", "int64"), Scalar("n_k1", "int64")), "int64")
         body = sections(stores, extent, op.kind == "rows")
         sizes = lambda names: tuple((x, f"n_{x}") for x in names)
-        return Kernel(signature(op, best, values), tuple(buffers), sizes(OUTER[op.kind]), sizes(INNER[op.kind]), body,
+        return Kernel(signature(op, best, values), tuple(buffers), sizes(outer), sizes(INNER[op.kind]), body,
                       tuple(numbers), (), dict(here.origins))
 
 

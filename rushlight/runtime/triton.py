@@ -1,0 +1,418 @@
+"""Triton as a compiler and nothing else: generated sources -> images for a GPU, each stage on the
+way kept.
+
+No GPU, no driver and no torch are needed. Triton's own cache and its key (0.3 s a process) are
+left out: an image is found
+in the artifact cache by its source, its parameters, its target and Triton's version. One file
+holds the image and, deflated,
+what the stages made of it, so that a warm process can still show them.
+
+    file = image | stages, deflated JSON | facts as JSON | lengths of the two, 8 bytes each |
+    SHA-256 of all that
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import linecache
+import os
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache as remembered
+from typing import Any, NamedTuple
+
+from rushlight import trace
+from rushlight.errors import CompilerBug, Unsupported
+from rushlight.loops import triton_forms
+from rushlight.loops.expr import Kernel
+from rushlight.loops.triton import Source
+from rushlight.reasons import refuse
+
+from . import cache
+
+FORMAT = "1"
+HINT = "pip install 'triton>=3.6,<3.10' (needed to compile for a GPU, not to run what is compiled)."
+STAGES = {"ttir": "ttir", "ttgir": "ttgir", "llir": "llvm_ir", "ptx": "ptx"}  # Triton's name: ours
+
+
+class NoTriton(Unsupported):
+    """Triton is not installed, so nothing can be compiled for a GPU.
+
+    Fails:  rushlight.compile(model)(x.cuda()) without the package triton
+    Mend:   pip install 'triton>=3.6,<3.10'.
+    """
+
+
+class Image(NamedTuple):
+    """Machine code of one launch. `stages`: the text of each stage by Triton's name for it."""
+
+    entry: str
+    cubin: bytes
+    shared: int  # bytes, dynamic
+    warps: int
+    stages: dict[str, str]
+    milliseconds: dict[str, float]  # of each stage; empty where it was found
+
+
+@remembered
+def version() -> str | None:
+    """Triton's version, or None where it is not installed. Does not import it."""
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def build(
+    kernel: Kernel,
+    capability: int,
+    *,
+    numbers: list[int] | None = None,
+    key: str = "",
+    serial: int = 0,
+    cost: int = 1,
+    origin: str = "",
+) -> tuple[dict, list[bytes]]:
+    """(kernel record, images) of docs/gpu.md for a kernel of the loop IR. `capability`: 80 or 90;
+    `numbers`: those of its
+    call, where they are known. Raises NoTriton, NotImplementedError for what cannot be said in
+    Triton, CompilerBug where
+    Triton refuses what was generated."""
+    return build_all([(kernel, numbers, key, serial, cost, origin)], capability)[0]
+
+
+def build_all(wanted: list[tuple], capability: int) -> list[tuple[dict, list[bytes]]]:
+    """`build` for many kernels: (kernel, numbers, key, serial, cost, origin) each. The assembler
+    runs beside the compiler."""
+    made = []
+    for kernel, numbers, key, serial, cost, origin in wanted:
+        facts = {"key": key or kernel.name, "serial": serial, "cost": cost, "origin": origin}
+        found = triton_forms.variants(kernel, numbers)
+        record, sources = triton_forms.record(kernel, found, facts, entry_name(kernel.name))
+        made.append((record, sources))
+    images = iter(compile_all([s for _, sources in made for s in sources], capability))
+    return [finished(record, [next(images) for _ in sources]) for record, sources in made]
+
+
+def finished(record: dict, images: list[Image]) -> tuple[dict, list[bytes]]:
+    for variant in record["variants"]:
+        for launch in variant["launches"]:
+            launch["shared"] = images[launch["cubin"]].shared
+    return record, [image.cubin for image in images]
+
+
+def entry_name(name: str) -> str:
+    """A kernel's name as an identifier; it shows in profiles."""
+    return "".join(c if c.isalnum() else "_" for c in name)[:80]
+
+
+# ---- one source -> one image
+
+
+def compile_all(sources: Iterable[Source], capability: int, debug: bool = False) -> list[Image]:
+    """The image of each source. `debug`: with line numbers, so that profilers show generated
+    lines."""
+    waiting: list[Future | Image] = []
+    fresh: dict[str, Future] = {}
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        for source in sources:
+            name = digest(source, capability, debug)
+            found = find(name)
+            if found is not None and name not in fresh:
+                tell(source, found, capability, found_in_cache=True)
+                waiting.append(found)
+                continue
+            if name not in fresh:
+                refuse("cache.miss", name, f"no image of {source.name} for sm_{capability}")
+                fresh[name] = start(source, capability, debug, name, pool)
+            waiting.append(fresh[name])
+    return [w.result() if isinstance(w, Future) else w for w in waiting]
+
+
+def digest(source: Source, capability: int, debug: bool) -> str:
+    """The name of a source's image: of what decides it."""
+    told = version()
+    if told is None:
+        refuse("toolchain.missing", "Triton", "the package triton is not installed", HINT)
+        raise NoTriton("compile", "the package triton is not installed", HINT)
+    parts = (
+        FORMAT,
+        told,
+        math_digest(),
+        capability,
+        debug,
+        source.text,
+        source.params,
+        source.warps,
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:40]
+
+
+@remembered
+def math_digest() -> str:
+    """Of the scalar math that sources import."""
+    path = os.path.join(os.path.dirname(triton_forms.__file__), "triton_math.py")
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def start(
+    source: Source, capability: int, debug: bool, name: str, pool: ThreadPoolExecutor
+) -> Future:
+    """Compiles to PTX here, assembles in the pool: the assembler is a process of its own."""
+    stages, times, facts, assemble = to_ptx(source, capability, debug)
+
+    def finish() -> Image:
+        began = time.perf_counter()
+        cubin = assemble()
+        times["cubin"] = round(1e3 * (time.perf_counter() - began), 1)
+        image = Image(facts["name"], cubin, facts["shared"], facts["num_warps"], stages, times)
+        keep(name, image)
+        tell(source, image, capability, found_in_cache=False)
+        return image
+
+    return pool.submit(finish)
+
+
+def to_ptx(source: Source, capability: int, debug: bool) -> tuple:
+    """(text of each stage, milliseconds of each, Triton's metadata, what makes the image)."""
+    backend, options, ir, ast_source, target = prepared(capability, source.warps)
+    stages: dict[str, str] = {}
+    times: dict[str, float] = {}
+    began = time.perf_counter()
+
+    def lap(stage: str) -> None:
+        nonlocal began
+        now = time.perf_counter()
+        times[stage] = round(1e3 * (now - began), 1)
+        began = now
+
+    function = loaded(source)
+    signature = {name: kind for name, kind, _, _ in source.params}
+    aligned = {
+        (i,): [["tt.divisibility", 16]] for i, (*_, even) in enumerate(source.params) if even
+    }
+    asked = ast_source(function, signature, None, aligned)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    try:
+        module = asked.make_ir(
+            target,
+            options,
+            backend.get_codegen_implementation(options),
+            backend.get_module_map(),
+            context,
+        )
+        lap("source")
+        passes: dict[str, Any] = {}
+        backend.add_stages(passes, options, asked.language)
+        metadata: dict[str, Any] = {"target": target, **options.__dict__}
+        with line_numbers(debug):
+            for stage in STAGES:
+                module = passes[stage](module, metadata)
+                stages[stage] = str(module)
+                lap(stage)
+    except Exception as error:  # Triton's own kinds: each is a fault of what was generated
+        refuse("toolchain.failed", source.name, str(error))
+        text = f"Triton refused generated code: {str(error).strip()[:400]}"
+        raise CompilerBug("triton", text, source.text) from error
+
+    def assemble() -> bytes:
+        try:
+            with line_numbers(debug):
+                return passes["cubin"](module, metadata)
+        except Exception as error:
+            refuse("toolchain.failed", source.name, str(error))
+            text = f"the assembler refused generated PTX: {str(error).strip()[:400]}"
+            raise CompilerBug("triton", text, source.text) from error
+
+    return stages, times, metadata, assemble
+
+
+@remembered
+def prepared(capability: int, warps: int) -> tuple:
+    """Triton's parts for one target, imported at first use."""
+    try:
+        from triton._C.libtriton import ir
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+        from triton.compiler.compiler import make_backend
+    except ImportError as error:
+        refuse("toolchain.missing", "Triton", str(error), HINT)
+        raise NoTriton("compile", f"triton does not import: {error}", HINT) from None
+    target = GPUTarget("cuda", capability, 32)
+    backend = make_backend(target)
+    options = backend.parse_options(
+        {
+            "num_warps": warps,
+            "num_stages": 1,
+            "enable_fp_fusion": False,  # as -ffp-contract=off: numbers are a contract
+            "enable_reflect_ftz": False,  # denormals stay
+        }
+    )
+    return backend, options, ir, ASTSource, target
+
+
+@contextlib.contextmanager
+def line_numbers(on: bool) -> Iterator[None]:
+    from triton import knobs
+
+    before = knobs.compilation.disable_line_info
+    knobs.compilation.disable_line_info = not on
+    try:
+        yield
+    finally:
+        knobs.compilation.disable_line_info = before
+
+
+def loaded(source: Source) -> Any:
+    """The Triton function of a source. Its text is known to `inspect`, which Triton asks for it."""
+    name = f"<{source.name}>"
+    linecache.cache[name] = (len(source.text), None, source.text.splitlines(True), name)
+    space: dict[str, Any] = {"__name__": source.name}
+    exec(compile(source.text, name, "exec"), space)
+    return space[source.name]
+
+
+# ---- what came of it
+
+
+def tell(source: Source, image: Image, capability: int, *, found_in_cache: bool) -> None:
+    """Every stage as a record, for logs, debug folders and `explain`."""
+    if not trace.listeners:
+        return
+    name, target = source.name, f"sm_{capability}"
+    trace.emit("triton_kernels", name, source.text, source.lines, target=target, warps=image.warps)
+    for stage, documented in STAGES.items():
+        if stage in image.stages:
+            trace.emit(documented, name, image.stages[stage], ms=image.milliseconds.get(stage))
+    used: dict[str, Any] = dict(resources(image.cubin))
+    trace.emit(
+        "gpu_machine_code",
+        name,
+        lambda: disassembled(image.cubin),
+        target=target,
+        bytes=len(image.cubin),
+        shared=image.shared,
+        ms=image.milliseconds.get("cubin"),
+        found=found_in_cache,
+        **used,
+    )
+
+
+def tool(name: str) -> str | None:
+    """One of NVIDIA's binary tools that Triton carries."""
+    try:
+        from triton import knobs
+
+        return getattr(knobs.nvidia, name).path
+    except Exception:  # Triton's own error kinds where the tool is missing
+        return None
+
+
+def resources(cubin: bytes) -> dict[str, int]:
+    """Registers a thread, bytes of stack (spills lie there) and of static shared memory; {}
+    without the tool."""
+    path = tool("cuobjdump")
+    if path is None:
+        return {}
+    text = inspected([path, "--dump-resource-usage"], cubin)
+    pairs = (w.partition(":") for w in text.split() if ":" in w)
+    names = {"REG": "registers", "STACK": "stack", "SHARED": "static_shared", "LOCAL": "local"}
+    return {names[k]: int(v) for k, _, v in pairs if k in names and v.isdigit()}
+
+
+def disassembled(cubin: bytes) -> str:
+    """SASS, or a sentence where the disassembler is missing."""
+    path = tool("nvdisasm")
+    if path is None:
+        return "(nvdisasm is not installed)"
+    return inspected([path, "-c"], cubin)
+
+
+def inspected(command: list[str], cubin: bytes) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([*command, file.name], capture_output=True, text=True, check=False)
+    return done.stdout or done.stderr
+
+
+def after_each_pass(source: Source, capability: int) -> str:
+    """The IR after every MLIR pass, as MLIR prints it. Compiles anew."""
+    handle, path = tempfile.mkstemp(suffix=".mlir")
+    os.close(handle)
+    before = {k: os.environ.get(k) for k in ("MLIR_ENABLE_DUMP", "MLIR_DUMP_PATH")}
+    os.environ |= {"MLIR_ENABLE_DUMP": "1", "MLIR_DUMP_PATH": path}
+    try:
+        to_ptx(source, capability, False)
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    finally:
+        for k, v in before.items():
+            os.environ.pop(k, None) if v is None else os.environ.update({k: v})
+        os.unlink(path)
+
+
+# ---- the images' files
+
+
+def find(name: str) -> Image | None:
+    """An image of the artifact cache; None, with a reason, where it is missing or refused."""
+    folder = cache.trusted_folder()
+    if folder is None:
+        return None
+    path = os.path.join(folder, name + ".cubin")
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        refuse("cache.refused", path, str(error))
+        return None
+    with open(handle, "rb") as file:
+        why = cache.distrust(os.fstat(handle))
+        content = file.read()
+    if not why and hashlib.sha256(content[:-32]).digest() != content[-32:]:
+        why = "its content does not match its digest"
+    if why:
+        refuse("cache.refused", path, why, "It is built anew.")
+        return None
+    lengths = content[-48:-32]
+    stages, facts = int.from_bytes(lengths[:8], "little"), int.from_bytes(lengths[8:], "little")
+    end = len(content) - 48
+    told = json.loads(content[end - facts : end])
+    packed = content[end - facts - stages : end - facts]
+    kept = json.loads(zlib.decompress(packed)) if trace.listeners else {}
+    cubin = content[: end - facts - stages]
+    return Image(told["entry"], cubin, told["shared"], told["warps"], kept, {})
+
+
+def keep(name: str, image: Image) -> None:
+    """Written under a name of its own and renamed, so that others see all of the file or
+    nothing."""
+    folder = cache.trusted_folder()
+    if folder is None:
+        return
+    stages = zlib.compress(json.dumps(image.stages).encode(), 1)
+    facts = json.dumps(
+        {"entry": image.entry, "shared": image.shared, "warps": image.warps}
+    ).encode()
+    content = image.cubin + stages + facts
+    content += len(stages).to_bytes(8, "little") + len(facts).to_bytes(8, "little")
+    try:
+        handle, fresh = tempfile.mkstemp(suffix=".part", dir=folder)
+        with open(handle, "wb") as file:
+            file.write(content + hashlib.sha256(content).digest())
+        os.chmod(fresh, 0o600)
+        os.replace(fresh, os.path.join(folder, name + ".cubin"))
+    except OSError as error:
+        refuse("cache.unwritable", folder, str(error), "The image is used from memory.")
