@@ -10,7 +10,10 @@ A block is a tile of X rows by R elements (one dim where X is 1). Values keep th
 number a row is read and computed once a row. Folds run over the lanes of a block and then over its threads: the same for
 one form on every run, but not the CPU's order of lanes (docs/gpu.md). Nothing is contracted; half types compute in float32.
 """
+import hashlib
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 from rushlight import dtypes
 
@@ -64,6 +67,16 @@ class Source:
     grid: str
     warps: int
     lines: dict = field(default_factory=dict, hash=False, compare=False)
+
+    @property
+    def mathematics(self):
+        """The digest of what the text imports: it decides the code as much as the text does."""
+        return math_digest()
+
+
+@cache
+def math_digest():
+    return hashlib.sha256(Path(__file__).with_name("triton_math.py").read_bytes()).hexdigest()
 
 
 def positions(kernel: Kernel):

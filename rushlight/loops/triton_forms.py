@@ -14,6 +14,7 @@ from .triton import Form, emit, positions
 
 INDEX = 2147400000                  # elements that 32-bit indices reach, with a block to spare
 SMALL, ROW_MOST = 1024, 8192        # elements: of a block of a pointwise kernel; of a row that is held whole
+ELEMENT = 1 << 30                   # of a record's `serial`: the kernel counts elements
 MULTIPROCESSORS = 132               # programs that a kernel should have at least, to feed all of them
 
 
@@ -244,8 +245,17 @@ def lying_side_by_side(f: Facts, numbers):
 # ---- the record
 
 
-def record(kernel: Kernel, found, facts, name):
-    """(the record without images, the Source of each launch in order). `facts`: key, serial, cost, origin."""
+def entry_name(name):
+    """A kernel's name as an identifier; it shows in profiles."""
+    return "".join(c if c.isalnum() else "_" for c in name)[:80]
+
+
+def record(kernel: Kernel, numbers=None, *, key="", cost=1, origin=""):
+    """(the kernel record without images, the Source of each launch in order), for `runtime.triton.build`. `numbers`: as in
+    `variants`. Raises NotImplementedError for what cannot be said in Triton."""
+    key = key or kernel.name
+    found, name = variants(kernel, numbers), entry_name(key)
+    facts = {"key": key, "serial": ELEMENT if cpp.uses_element(kernel) else 0, "cost": cost, "origin": origin}
     inputs = sum(not b.written for b in kernel.buffers)
     sources, told = [], []
     for i, v in enumerate(found):

@@ -1,7 +1,8 @@
 """Triton as a compiler and nothing else: generated sources -> images for a GPU, each stage on the
 way kept.
 
-No GPU, no driver and no torch are needed. Triton's own cache and its key (0.3 s a process) are
+A source is `loops.triton.Source`. No GPU, no driver and no torch are needed. Triton's own cache
+and its key (0.3 s a process) are
 left out: an image is found
 in the artifact cache by its source, its parameters, its target and Triton's version. One file
 holds the image and, deflated,
@@ -30,9 +31,6 @@ from typing import Any, NamedTuple
 
 from rushlight import trace
 from rushlight.errors import CompilerBug, Unsupported
-from rushlight.loops import triton_forms
-from rushlight.loops.expr import Kernel
-from rushlight.loops.triton import Source
 from rushlight.reasons import refuse
 
 from . import cache
@@ -70,33 +68,16 @@ def version() -> str | None:
         return None
 
 
-def build(
-    kernel: Kernel,
-    capability: int,
-    *,
-    numbers: list[int] | None = None,
-    key: str = "",
-    serial: int = 0,
-    cost: int = 1,
-    origin: str = "",
-) -> tuple[dict, list[bytes]]:
-    """(kernel record, images) of docs/gpu.md for a kernel of the loop IR. `capability`: 80 or 90;
-    `numbers`: those of its
-    call, where they are known. Raises NoTriton, NotImplementedError for what cannot be said in
-    Triton, CompilerBug where
-    Triton refuses what was generated."""
-    return build_all([(kernel, numbers, key, serial, cost, origin)], capability)[0]
+def build(record: dict, sources: list[Any], capability: int) -> tuple[dict, list[bytes]]:
+    """(kernel record of docs/gpu.md, its images) of what `loops.triton_forms.record` gives.
+
+    `capability`: 80 or 90. Raises NoTriton, and CompilerBug where Triton refuses what was
+    generated."""
+    return build_all([(record, sources)], capability)[0]
 
 
-def build_all(wanted: list[tuple], capability: int) -> list[tuple[dict, list[bytes]]]:
-    """`build` for many kernels: (kernel, numbers, key, serial, cost, origin) each. The assembler
-    runs beside the compiler."""
-    made = []
-    for kernel, numbers, key, serial, cost, origin in wanted:
-        facts = {"key": key or kernel.name, "serial": serial, "cost": cost, "origin": origin}
-        found = triton_forms.variants(kernel, numbers)
-        record, sources = triton_forms.record(kernel, found, facts, entry_name(kernel.name))
-        made.append((record, sources))
+def build_all(made: list[tuple[dict, list]], capability: int) -> list[tuple[dict, list[bytes]]]:
+    """`build` for many kernels; the assembler runs beside the compiler."""
     images = iter(compile_all([s for _, sources in made for s in sources], capability))
     return [finished(record, [next(images) for _ in sources]) for record, sources in made]
 
@@ -108,15 +89,10 @@ def finished(record: dict, images: list[Image]) -> tuple[dict, list[bytes]]:
     return record, [image.cubin for image in images]
 
 
-def entry_name(name: str) -> str:
-    """A kernel's name as an identifier; it shows in profiles."""
-    return "".join(c if c.isalnum() else "_" for c in name)[:80]
-
-
 # ---- one source -> one image
 
 
-def compile_all(sources: Iterable[Source], capability: int, debug: bool = False) -> list[Image]:
+def compile_all(sources: Iterable[Any], capability: int, debug: bool = False) -> list[Image]:
     """The image of each source. `debug`: with line numbers, so that profilers show generated
     lines."""
     waiting: list[Future | Image] = []
@@ -136,36 +112,18 @@ def compile_all(sources: Iterable[Source], capability: int, debug: bool = False)
     return [w.result() if isinstance(w, Future) else w for w in waiting]
 
 
-def digest(source: Source, capability: int, debug: bool) -> str:
+def digest(source: Any, capability: int, debug: bool) -> str:
     """The name of a source's image: of what decides it."""
     told = version()
     if told is None:
         refuse("toolchain.missing", "Triton", "the package triton is not installed", HINT)
         raise NoTriton("compile", "the package triton is not installed", HINT)
-    parts = (
-        FORMAT,
-        told,
-        math_digest(),
-        capability,
-        debug,
-        source.text,
-        source.params,
-        source.warps,
-    )
+    facts = (source.mathematics, source.text, source.params, source.warps)
+    parts = (FORMAT, told, capability, debug, *facts)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:40]
 
 
-@remembered
-def math_digest() -> str:
-    """Of the scalar math that sources import."""
-    path = os.path.join(os.path.dirname(triton_forms.__file__), "triton_math.py")
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
-
-
-def start(
-    source: Source, capability: int, debug: bool, name: str, pool: ThreadPoolExecutor
-) -> Future:
+def start(source: Any, capability: int, debug: bool, name: str, pool: ThreadPoolExecutor) -> Future:
     """Compiles to PTX here, assembles in the pool: the assembler is a process of its own."""
     stages, times, facts, assemble = to_ptx(source, capability, debug)
 
@@ -181,7 +139,7 @@ def start(
     return pool.submit(finish)
 
 
-def to_ptx(source: Source, capability: int, debug: bool) -> tuple:
+def to_ptx(source: Any, capability: int, debug: bool) -> tuple:
     """(text of each stage, milliseconds of each, Triton's metadata, what makes the image)."""
     backend, options, ir, ast_source, target = prepared(capability, source.warps)
     stages: dict[str, str] = {}
@@ -273,7 +231,7 @@ def line_numbers(on: bool) -> Iterator[None]:
         knobs.compilation.disable_line_info = before
 
 
-def loaded(source: Source) -> Any:
+def loaded(source: Any) -> Any:
     """The Triton function of a source. Its text is known to `inspect`, which Triton asks for it."""
     name = f"<{source.name}>"
     linecache.cache[name] = (len(source.text), None, source.text.splitlines(True), name)
@@ -285,7 +243,7 @@ def loaded(source: Source) -> Any:
 # ---- what came of it
 
 
-def tell(source: Source, image: Image, capability: int, *, found_in_cache: bool) -> None:
+def tell(source: Any, image: Image, capability: int, *, found_in_cache: bool) -> None:
     """Every stage as a record, for logs, debug folders and `explain`."""
     if not trace.listeners:
         return
@@ -346,7 +304,7 @@ def inspected(command: list[str], cubin: bytes) -> str:
     return done.stdout or done.stderr
 
 
-def after_each_pass(source: Source, capability: int) -> str:
+def after_each_pass(source: Any, capability: int) -> str:
     """The IR after every MLIR pass, as MLIR prints it. Compiles anew."""
     handle, path = tempfile.mkstemp(suffix=".mlir")
     os.close(handle)

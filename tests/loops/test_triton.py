@@ -43,9 +43,7 @@ def test_every_kernel_of_the_library_has_triton(kernels):
     refused = []
     for name, (_, kernel) in kernels.items():
         try:
-            record, sources = triton_forms.record(
-                kernel, triton_forms.variants(kernel), {"key": name}, "k"
-            )
+            record, sources = triton_forms.record(kernel)
         except NotImplementedError as error:
             refused.append(str(error))
             continue
@@ -65,9 +63,7 @@ def test_conditions_and_parameters_name_numbers_that_exist(kernels):
     ):
         _, kernel = kernels[name]
         count = (len(kernel.outer) + len(kernel.inner)) * (2 + len(kernel.buffers)) + 1
-        record, sources = triton_forms.record(
-            kernel, triton_forms.variants(kernel), {"key": name}, "k"
-        )
+        record, sources = triton_forms.record(kernel)
         words = [
             w
             for v in record["variants"]
@@ -113,10 +109,8 @@ def test_kernels_assemble_without_spills_and_read_whole_vectors(kernels, capabil
     ) as records:
         for name in COMPILED:
             _, kernel = kernels[name]
-            found = triton_forms.variants(kernel)[:2]
-            _, sources = triton_forms.record(
-                kernel, found, {"key": name}, compiler.entry_name(name)
-            )
+            record, sources = triton_forms.record(kernel)
+            sources = sources[: sum(len(v["launches"]) for v in record["variants"][:2])]
             for source, image in zip(sources, compiler.compile_all(sources, capability)):
                 assert image.cubin[:4] == b"\x7fELF" and image.entry == source.name
                 assert compiler.resources(image.cubin)["local"] == 0, name
@@ -141,9 +135,9 @@ def test_kernels_assemble_without_spills_and_read_whole_vectors(kernels, capabil
 @needs_triton
 def test_an_image_is_compiled_once_and_a_bad_file_is_refused(kernels, tmp_path):
     _, kernel = kernels["neg.float32.T"]
-    first, images = compiler.build(kernel, 90)
+    first, images = compiler.build(*triton_forms.record(kernel), 90)
     with trace.collect() as records:
-        again, same = compiler.build(kernel, 90)
+        again, same = compiler.build(*triton_forms.record(kernel), 90)
     assert (again, same) == (first, images)
     told = [r for r in records if r.stage == "gpu_machine_code"]
     assert told and all(r.facts["found"] for r in told)
@@ -154,7 +148,7 @@ def test_an_image_is_compiled_once_and_a_bad_file_is_refused(kernels, tmp_path):
     for path in folder.glob("*.cubin"):
         path.write_bytes(path.read_bytes()[:-40] + b"x" * 40)
     with trace.collect() as records:
-        assert compiler.build(kernel, 90)[1] == images
+        assert compiler.build(*triton_forms.record(kernel), 90)[1] == images
     assert any(r.name.startswith("cache.refused") or "does not match" in r.text for r in records)
 
 
@@ -170,7 +164,6 @@ INTERPRETED = [
     "add.float32.TT",
     "exp.float32.T",
     "tanh.float32.T",
-    "log.float32.T",
     "uniform.float32.T.seed:i.offset:i",
     "normal.float32.T.seed:i.offset:i",
     "floor_divide.int64.TT",
@@ -179,11 +172,12 @@ INTERPRETED = [
     "argmax_rows.float32.T",
     "cross_entropy_rows.float32.TT.target:int64",
     "embedding_backward.float32.TT.indices:int64.num_weights:i",
-    "layer_norm_backward_weight.float32.TTTT",
     "sum.float32.T",
     "any_rows.bool.T",
 ]
 EXACT = ("add.", "uniform.", "floor_divide.", "argmax_rows.", "any_rows.")
+
+CLOSE = ("exp.", "tanh.", "normal.")  # the interpreter rounds the product of a fused multiply-add
 
 
 @needs_triton
@@ -202,7 +196,8 @@ def test_interpreted_kernels_compute_what_the_cpu_computes():
     for r in results:
         assert "error" not in r, r
         assert len(r["ran"]) >= r["variants"] - 1, r
-        assert r["worst"] <= (0 if r["key"].startswith(EXACT) else 1), r
+        bound = 0 if r["key"].startswith(EXACT) else 0.02 if r["key"].startswith(CLOSE) else 1
+        assert r["worst"] <= bound, r
 
 
 @pytest.mark.cuda

@@ -204,7 +204,7 @@ def wide(array, dtype):
     return array.astype(np.float64)
 
 
-TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-5, "float64": 1e-12}
+TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-4, "float64": 1e-12}
 
 
 def compare(key):
@@ -214,8 +214,7 @@ def compare(key):
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
         cpu["pointer"]
     )
-    found = triton_forms.variants(kernel)
-    record, sources = triton_forms.record(kernel, found, {"key": key}, compiler.entry_name(key))
+    record, sources = triton_forms.record(kernel)
     rng = np.random.default_rng(0)
     rows = bool(kernel.inner)
     ran, worst = set(), 0.0
@@ -269,7 +268,7 @@ def compare(key):
                         worst = max(
                             worst, difference(a, c, b.dtype, f"{key} {name} variant {i} {b.name}")
                         )
-    return {"key": key, "ran": sorted(ran), "variants": len(found), "worst": worst}
+    return {"key": key, "ran": sorted(ran), "variants": len(record["variants"]), "worst": worst}
 
 
 def difference(a, c, dtype, where):
