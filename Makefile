@@ -1,7 +1,8 @@
 # What people type. PYTHON chooses the interpreter (3.11, 3.12 or 3.13); VENV the environment.
 #
 #   make demo      environment, install, and the path of examples/embed_sentences.py explained
-#   make test      environment, install, pytest   (WITH_ORACLE=1: with torch, or fail; 0: without)
+#   make test      environment, install, pytest   (WITH_ORACLE=1: with torch, or fail; 0: without;
+#                  WITH_BROWSER=1: the page in chromium too)
 #   make dev       native files built in place, in ./rushlight, with $(PYTHON)   (ISAS="v2;v3;v4")
 #   make wheel     dist/*.whl
 #   make bench     environment with torch, install, benchmarks against torch   (ARGS="--quick")
@@ -69,7 +70,7 @@ demo: model
 
 test: model oracle
 	@echo "installing rushlight (the first build takes some minutes)"
-	@$(PIPQ) ".[test,examples]"
+	@$(PIPQ) ".[test,examples]" $(if $(filter 1,$(WITH_BROWSER)),playwright)
 	RUSHLIGHT_REQUIRE_ORACLE=$(filter 1,$(WITH_ORACLE)) $(BIN)/pytest $(ARGS)
 
 # ---- development

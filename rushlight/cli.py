@@ -14,11 +14,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-_USAGE = "rushlight explain SCRIPT [ARGS] [--kernel NAME] [--op NAME] [--json FILE] [--rows N] [-q]"
+_USAGE = """rushlight explain [SCRIPT [ARGS]] [-o PAGE.html] [--open] [--mode MODE]
+       [--device DEVICE] [--kernel NAME] [--op NAME] [--json FILE] [--rows N] [-q]"""
 _EXPLAIN = """
 Runs SCRIPT as `python SCRIPT ARGS` would, with recording on, and then shows the path that it took:
 stage by stage, with operators, kernels, times. The script's own output goes through, and its exit
-code is kept.
+code is kept. `-o` writes it as a page that holds everything, linked line by line. Without SCRIPT,
+the page shows what is documented of the four paths.
 
 Options of explain may stand before or after SCRIPT. What else follows SCRIPT goes to the script,
 and so does everything after `--`.
@@ -37,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if options.command == "explain":
         if not script:
-            parser.error("explain: give a script, as in: rushlight explain model.py")
+            return _reference(options)
         return _explain(options, script[0], script[1:])
     return int(options.run(options))
 
@@ -56,6 +58,10 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--kernel", metavar="NAME", help="print the generated C++ of this kernel")
     explain.add_argument("--op", metavar="NAME", help="show this operator's way down in full")
     explain.add_argument("--json", metavar="FILE", help="write the observed path; '-': stdout")
+    explain.add_argument("-o", "--output", metavar="PAGE.html", help="write the page")
+    explain.add_argument("--open", action="store_true", help="show the page in a browser")
+    explain.add_argument("--mode", choices=("eager", "compile"), default="", help="shown first")
+    explain.add_argument("--device", choices=("cpu", "gpu"), default="", help="shown first")
     explain.add_argument("--rows", metavar="N", type=int, default=12, help="rows a table (12)")
     explain.add_argument("-q", "--quiet", action="store_true", help="no report")
     info = commands.add_parser("info", help="versions, kernels, libraries, cache, settings")
@@ -69,8 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_WITH_VALUE = ("--kernel", "--op", "--json", "--rows")
-_ALONE = ("-q", "--quiet", "-h", "--help")
+_WITH_VALUE = ("--kernel", "--op", "--json", "--rows", "-o", "--output", "--mode", "--device")
+_ALONE = ("-q", "--quiet", "-h", "--help", "--open")
 
 
 def split_script(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -113,6 +119,9 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
     asked = options.kernel or options.op
     if options.json:
         code = code or _write_json(explanation.to_json(), options.json)
+    if options.output or options.open:
+        page = explanation.page(options.mode, options.device)
+        code = _write_page(page, options.output, options.open) or code
     if options.kernel:
         code = code or _show_kernel(explanation, options.kernel)
     if options.op:
@@ -121,6 +130,41 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
         print()
         explanation.print(command=command, rows=options.rows)
     return code
+
+
+def _reference(options: argparse.Namespace) -> int:
+    """The page of the documented paths."""
+    from rushlight import observation
+    from rushlight.report import page
+
+    show = {k: v for k in ("mode", "device") if (v := getattr(options, k))}
+    made = page.html(page.data(extra=None) | observation.page_vocabulary() | {"show": show})
+    return _write_page(made, options.output or "rushlight-paths.html", options.open)
+
+
+def _write_page(page: str, file: str | None, show: bool) -> int:
+    """To `file`, whole or not at all; 1 where that fails."""
+    import tempfile
+
+    if file is None:
+        file = os.path.join(tempfile.mkdtemp(prefix="rushlight-"), "path.html")
+    part = f"{file}.part"
+    try:
+        with open(part, "w", encoding="utf-8") as stream:
+            stream.write(page)
+        os.replace(part, file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        print(f"rushlight explain: cannot write {file}: {error.strerror}", file=sys.stderr)
+        return 1
+    print(f"rushlight explain: the page is {file}", file=sys.stderr)
+    if show:
+        import pathlib
+        import webbrowser
+
+        webbrowser.open(pathlib.Path(file).resolve().as_uri())
+    return 0
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:

@@ -16,7 +16,6 @@ Invariant: recording changes nothing that the program can see, and is off again 
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +46,7 @@ def explain(fn: Callable[..., Any], *, operator: str | None = None) -> Callable[
 class Explanation:
     """A run's result and its observed path. `str()` and the prompt show the report."""
 
-    def __init__(self, observed: Any, calls: list[Any], result: Any, sources: Sources) -> None:
+    def __init__(self, observed: Any, calls: Any, result: Any, sources: Sources) -> None:
         self.observed = observed
         self.calls = calls
         self.result = result
@@ -77,6 +76,111 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         return self.observed.to_json()
+
+    def page(self, mode: str = "", device: str = "") -> str:
+        """The page (docs/explain.md) as the text of one HTML file. `mode` and `device`: the path
+        that is shown first, where it is to be another than the run's."""
+        from rushlight.report import page
+
+        show = {k: v for k, v in (("mode", mode), ("device", device)) if v}
+        add_machine_code(self.observed)
+        return page.html(page.data(self.observed, self.calls, self._belongings() | {"show": show}))
+
+    def _belongings(self) -> dict[str, Any]:
+        from rushlight.report import page
+
+        called: dict[str, list[str]] = {}
+        for call in self.calls:
+            root = call
+            while root.parent is not None:
+                root = self.calls.by_id[root.parent]
+            if root.where and call.ran and root.where not in called.setdefault(call.ran, []):
+                called[call.ran].append(root.where)
+        kernels = []
+        for row in self.observed.kernels[:KERNELS_SHOWN]:
+            try:
+                views = self._sources.find(row.key)
+            except KeyError:
+                continue
+            kernels.append(page.kernel_views(row.key, views, called.get(row.key, ())))
+        return {**page_vocabulary(), "limits": limits(), "kernels": kernels, "called_at": called}
+
+
+KERNELS_SHOWN = 12  # precompiled ones whose source the page holds
+
+
+def page_vocabulary() -> dict[str, Any]:
+    """Names that the page needs of the package: what nests in what, and which operators are Core
+    ATen's or primitive."""
+    import rushlight.ops  # noqa: F401  (declares them)
+    from rushlight.decomposition.opset import CORE_ATEN
+    from rushlight.ops.values import TABLE
+
+    core = {name: "core" for name, op in TABLE.items() if op.schema.base in CORE_ATEN}
+    bottom = {name: "primitive" for name, op in TABLE.items() if op.bottom or op.kind == "view"}
+    return {
+        "parents": {s.id: s.parent for s in trace.STAGES.values() if s.parent},
+        "stage_names": _STAGE_NAMES,
+        "vocabulary": {**bottom, **core, "linear": "other"},
+    }
+
+
+_STAGE_NAMES = {
+    "dynamo": "bytecode", "fx_graph": "graph", "aot_autograd": "joint graph", "loop_ir": "loops",
+    "cpp_openmp": "C++", "forward_graph": "forward", "backward_graph": "backward",
+    "decomposition": "after", "memory_plan": "memory", "gpu_machine_code": "SASS", "ptx": "PTX",
+    "llvm_ir": "LLVM IR", "ttir": "TTIR", "ttgir": "TTGIR", "triton_kernels": "Triton",
+}  # fmt: skip
+
+
+def limits() -> dict[str, float]:
+    """What this machine can move: the best of a few copies of 64 MB, read and written, in bytes
+    a nanosecond. Measured once a process, in about 0.1 s."""
+    global _limits
+    if _limits is None:
+        import rushlight as rl
+
+        x = rl.ones(1 << 24)
+        y = rl.empty_like(x)
+        best = float("inf")
+        for _ in range(5):
+            start = time.perf_counter_ns()
+            y.copy_(x)
+            best = min(best, time.perf_counter_ns() - start)
+        _limits = {"bytes_per_ns": 2 * 4 * (1 << 24) / best}
+    return _limits
+
+
+_limits: dict[str, float] | None = None
+
+
+def add_machine_code(observed: Any) -> None:
+    """The disassembly of each graph's shared object, where the machine has objdump; no more than
+    DISASSEMBLED lines of one."""
+    import os
+    import shutil
+    import subprocess
+
+    from rushlight.report.captures import Artifact
+    from rushlight.report.origins import spans
+
+    tool = shutil.which("objdump")
+    for graph in (g for c in observed.captures for g in c.graphs):
+        if not (tool and graph.symbols and os.path.exists(graph.library)):
+            continue
+        if any(a.language == "asm" for a in graph.artifacts):
+            continue
+        command = [tool, "-d", "--no-show-raw-insn", "-j", ".text", graph.library]
+        done = subprocess.run(command, capture_output=True, text=True)
+        rows = [row.expandtabs(4) for row in done.stdout.splitlines()[6:]]
+        if rows:
+            text = "\n".join(rows[:DISASSEMBLED])
+            made = Artifact(f"asm {graph.label}", "cpu", "machine code", "asm", text)
+            made.spans = spans(text, {f"<{s}": name for name, s in graph.symbols.items()})
+            graph.artifacts.append(made)
+
+
+DISASSEMBLED = 6000
 
 
 class Recording:
@@ -235,6 +339,7 @@ class Sources:
 
         from rushlight.loops import cpp
         from rushlight.loops.expr import show
+        from rushlight.report.origins import split_origins
 
         op, kernel = _precompiled(key)
         declared = op.source or op
@@ -279,23 +384,6 @@ def _precompiled(key: str) -> tuple[Any, Any]:
 
 _lowering: Iterator[Any] | None = None
 _lowered: dict[str, tuple[Any, Any]] = {}
-_ORIGIN = re.compile(r"\s*// ((?:\S+\.py:\d+ > )?(?:\S+ )?\S+\.py:\d+)$")
-
-
-def split_origins(text: str) -> tuple[str, dict[int, tuple[str, ...]]]:
-    """Generated C++ whose lines end in `// add ops/pointwise.py:21` -> the code without these, and
-    the origins by line."""
-    lines: list[str] = []
-    origins: dict[int, tuple[str, ...]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        found = _ORIGIN.search(line)
-        if found and not line.startswith("//"):
-            origins[number] = tuple(link.rpartition(" ")[2] for link in found[1].split(" > "))
-            line = line[: found.start()]
-        lines.append(line)
-    return "\n".join(lines) + "\n", origins
-
-
 def _kernel_facts(entry: Any) -> dict[str, Any]:
     names = ("origin", "outer", "inner", "cost")
     if isinstance(entry, Mapping):

@@ -149,7 +149,7 @@ def test_wrong_arguments(core, capsys):
     assert cli.main([]) == 2
     assert cli.main(["explain", "no_such_file.py"]) == 2
     assert "no such script: no_such_file.py" in capsys.readouterr().err
-    for words in (["explain"], ["explain", "--kernle", "x"], ["explode"]):
+    for words in (["explain", "--mode", "fast"], ["explain", "--kernle", "x"], ["explode"]):
         with pytest.raises(SystemExit) as end:
             cli.main(words)
         assert end.value.code == 2
@@ -243,9 +243,15 @@ def test_origins_are_split_from_generated_code():
     text = (
         "// ops/pointwise.py:21\nint x;\nt2 = (t0 + t1);  // add ops/pointwise.py:21\n}  // end\n"
     )
-    code, origins = observation.split_origins(text)
+    from rushlight.report.origins import split_origins
+
+    code, origins = split_origins(text)
     assert code == "// ops/pointwise.py:21\nint x;\nt2 = (t0 + t1);\n}  // end\n"
-    assert origins == {3: ("ops/pointwise.py:21",)}
+    assert origins == {3: ("add ops/pointwise.py:21",)}
+    deep = "x = 1;  // model.py:8 > derivative of gelu ops/a.py:4 > mul ops/a.py:5\n"
+    code, origins = split_origins(deep)
+    assert code == "x = 1;\n" and [link.split()[0] for link in origins[1]] == [
+        "model.py:8", "derivative", "mul"]  # fmt: skip
 
 
 def test_sources_of_a_precompiled_kernel():
@@ -253,7 +259,7 @@ def test_sources_of_a_precompiled_kernel():
     declared, loops, cpp = observation.Sources([]).find(key)
     assert "def gelu(" in declared.text and declared.title.startswith("Declared at ops/")
     assert "erf(" in loops.text and "rl_erf_f32" in cpp.text
-    assert set(cpp.origins.values()) == {(declared.title.removeprefix("Declared at "),)}
+    assert set(cpp.origins.values()) == {("gelu " + declared.title.removeprefix("Declared at "),)}
 
 
 # ---- with the native core

@@ -13,9 +13,10 @@ import os
 import types
 from typing import Any
 
-from rushlight import _core, sym
+from rushlight import _core, sym, trace
 from rushlight.errors import user_line
 from rushlight.fx.captured import CallGraph, CallNode
+from rushlight.nn.module import Module
 
 from .breaks import Break, Bug, unsupported
 from .containers import DictMethod
@@ -92,6 +93,19 @@ class Capture(Operators, Wrapping):
             place = user_line()
             self.caller = "" if place is None else f"{place.file}:{place.line}"
         return self.caller
+
+    def locate(self, node: CallNode) -> None:
+        """Notes where the node comes from: the user's line and, for who looks at records, the
+        innermost module with its class."""
+        node.meta["where"] = self.where()
+        if trace.listeners:
+            for frame in reversed(self.frames):
+                names = frame.code.co_varnames[: frame.code.co_argcount]
+                me: Any = frame.locals.get(names[0]) if names else None
+                known = isinstance(me, Instance) and me.source is not None
+                if known and issubclass(me.cls, Module):
+                    node.meta["module"] = (me.source.name, me.cls.__name__)
+                    return
 
     def stack(self) -> tuple[str, ...]:
         """The user's frames, outermost first; all of them where none is the user's."""
@@ -238,7 +252,7 @@ class Capture(Operators, Wrapping):
 
     def call(self, function: Any, *args: Any) -> CallNode:
         node = self.graph.add("call_function", function, args)
-        node.meta["where"] = self.where()
+        self.locate(node)
         return node
 
     def graph_input(self, name: str, source: Any) -> CallNode:

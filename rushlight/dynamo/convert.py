@@ -362,14 +362,22 @@ def wanted(code: Any, function: Any) -> bool:
 
 def emit_records(record: Record, entry: Entry, nanoseconds: int) -> None:
     name = record.function.__qualname__
-    trace.emit("dynamo", name, lambda: listing(record.function.__code__, entry), kind="bytecode")
+    code = record.function.__code__
+    trace.emit(
+        "dynamo", name, listing(code, entry), kind="bytecode", file=code.co_filename,
+        first_line=code.co_firstlineno,
+    )  # fmt: skip
     if entry.module is not None:
         graph = entry.module.graph
         places = [str(n.meta.get("where", "")).rpartition(":")[0] for n in graph.nodes]
         files = {os.path.basename(file): file for file in reversed(places) if file}
         text = entry.module.code
         origins = origins_of_lines(text)
-        trace.emit("fx_graph", name, text, origins, "graph", files=files, nodes=len(graph.nodes))
+        modules = {n.name: n.meta["module"] for n in graph.nodes if "module" in n.meta}
+        trace.emit(
+            "fx_graph", name, text, origins, "graph", files=files, nodes=len(graph.nodes),
+            modules=modules,
+        )  # fmt: skip
     trace.emit(
         "guards",
         name,

@@ -115,7 +115,7 @@ def set_mode_word(f: Any, word: Any) -> None:
         node = state.graph.add("call_function", _core.set_grad_enabled, (bool(word & 1),))
     else:
         node = state.graph.add("call_function", _core.set_mode, (word,))
-    node.meta["where"] = state.where()
+    state.locate(node)
     state.mode = word
     state.mode_touched = True
     state.graph.effects = True
@@ -210,7 +210,7 @@ class Region:
     def note(self, name: str, args: tuple) -> None:
         graph = self.state.graph
         node = graph.add("call_method", name, (self.node, *args))
-        node.meta["where"] = self.state.where()
+        self.state.locate(node)
         graph.effects = self.state.mode_touched = True
 
 

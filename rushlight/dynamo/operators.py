@@ -205,7 +205,7 @@ class Operators:
         nodes = tuple(self.argument(a) for a in args)
         named = {k: self.argument(v) for k, v in (kwargs or {}).items()}
         node = self.graph.add(op, target, nodes, named, name)
-        node.meta["where"] = self.where()
+        self.locate(node)
         if layout is not None:
             node.meta["layout"] = layout
         return node

@@ -110,7 +110,7 @@ def lower_groups(c: Compilation) -> None:
     if trace.listeners:
         for lowered, _ in seen.values():
             trace.emit(
-                "loop_ir", lowered.kernel.name, show(lowered.kernel), graph=c.label,
+                "loop_ir", lowered.kernel.name, show(lowered.kernel, True), graph=c.label,
                 origin=lowered.origin,
             )  # fmt: skip
 

@@ -19,6 +19,7 @@ from .expr import (
     Name,
     Scalar,
     Section,
+    chain,
     postorder,
     text,
 )
@@ -64,12 +65,6 @@ def identity(combine, dtype):
     if dtype == "bool":
         return "false" if combine == "max" else "true"
     return literal(IDENTITY[combine], dtype)
-
-
-def chain(origins):
-    """The user's line, where there is one, and the declaration: `model.py:8 > mul ops/pointwise.py:57`."""
-    line = [where for what, where in origins[:1] if what == "line"]
-    return " > ".join([*line, " ".join(origins[-1])])
 
 
 def cast(value, source, target):

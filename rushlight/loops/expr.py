@@ -410,8 +410,14 @@ def address(terms):
     return " + ".join(text(e) if s == 1 else f"{text(e)}*{s}" for e, s in used) or "0"
 
 
-def show(kernel):
-    """The kernel as a loop nest in Python's syntax."""
+def chain(origins):
+    """The user's line, where there is one, and the declaration: `model.py:8 > mul ops/pointwise.py:57`."""
+    line = [where for what, where in origins[:1] if what == "line"]
+    return " > ".join([*line, " ".join(origins[-1])])
+
+
+def show(kernel, notes=False):
+    """The kernel as a loop nest in Python's syntax; with `notes`, each value with its origin."""
     head = ", ".join([f"{b.name}: {dtypes.short(b.dtype)}*" for b in kernel.buffers] +
                      [n for n, _ in kernel.numbers] + list(kernel.symbols))
     lines, depth = [f"def {kernel.name}({head}):"], 1
@@ -431,7 +437,8 @@ def show(kernel):
                 put(f"for {axis} in range({n}):", d)
                 d += 1
         for name, value in s.lets:
-            put(f"{name.text}: {dtypes.short(name.dtype)} = {text(value)}", d)
+            note = notes and kernel.origins.get(value)
+            put(f"{name.text}: {dtypes.short(name.dtype)} = {text(value)}" + (f"  # {chain(note)}" if note else ""), d)
         for name, combine, value in s.folds:
             put(f"{name.text} = {combine}({name.text}, {text(value)})", d)
         for x in s.stores:

@@ -9,12 +9,13 @@ unit that nobody described goes nowhere silently: it is an artifact of its stage
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rushlight import trace
+from rushlight.report.origins import short, spans, split_origins, user_lines, variables
 from rushlight.report.records import Call, Calls, nbytes
 
 
@@ -29,6 +30,7 @@ class Artifact:
     text: str
     origins: dict[int, tuple[str, ...]] = field(default_factory=dict)
     makes: dict[int, list[str]] = field(default_factory=dict)  # line -> the variables made there
+    spans: list[tuple[int, int, str]] = field(default_factory=list)  # first, last line, kernel
 
 
 @dataclass(slots=True)
@@ -84,6 +86,8 @@ class Capture:
     guards: list[tuple[str, str]] = field(default_factory=list)  # text, who read it
     breaks: list[Refused] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)  # name -> path
+    modules: dict[str, tuple[str, str]] = field(default_factory=dict)  # node -> module, its class
+    first_line: int = 0
     nodes: int = 0
     capture_ms: float = 0.0
     stage_ms: dict[str, float] = field(default_factory=dict)
@@ -160,13 +164,24 @@ class _Reader:
         if stage == "fx_graph" and "files" in facts:
             capture.files.update(facts["files"])
             capture.nodes += facts.get("nodes", 0)
+            capture.modules.update(facts.get("modules", {}))
+        if record.kind == "bytecode" and "file" in facts:
+            capture.files.setdefault(os.path.basename(facts["file"]), facts["file"])
+            capture.first_line = facts["first_line"]
         if not record.text:
             return
-        made = Artifact(
-            f"a{record.index}", stage, record.name, record.kind, record.text,
-            {n: tuple(chain) for n, chain in (record.sourcemap or {}).items()},
-            variables(record.kind, record.text),
-        )  # fmt: skip
+        text, origins = record.text, dict(record.sourcemap or {})
+        if record.kind in ("cpp", "loops"):
+            text, origins = split_origins(text)
+        made = Artifact(f"a{record.index}", stage, record.name, record.kind, text)
+        made.origins = {n: short(chain) for n, chain in origins.items()}
+        made.makes = variables(record.kind, text)
+        if record.kind == "bytecode":
+            made.origins = bytecode_lines(text, os.path.basename(str(facts.get("file", ""))))
+        elif record.kind == "loops":
+            made.spans = [(1, len(text.splitlines()), record.name)]
+        elif graph is not None and graph.symbols:
+            made.spans = spans(text, {f"// {name}": name for name in graph.symbols})
         self.place(capture, graph, made)
 
     def place(self, capture: Capture, graph: GraphRun | None, made: Artifact) -> None:
@@ -211,6 +226,17 @@ class _Reader:
     built: Mapping[str, Any] = {}
 
 
+def bytecode_lines(text: str, file: str) -> dict[int, tuple[str, ...]]:
+    """Line of a listing -> the source line that its instructions belong to."""
+    found: dict[int, tuple[str, ...]] = {}
+    line = ""
+    for number, row in enumerate(text.splitlines(), 1):
+        line = row[:5].strip() or line
+        if line.isdigit() and file:
+            found[number] = (f"{file}:{line}",)
+    return found
+
+
 def _body(text: str) -> str:
     return "\n".join(row for row in text.splitlines() if not row.startswith("#"))
 
@@ -232,45 +258,26 @@ def _step(told: Mapping[str, Any]) -> Ran:
     )
 
 
-def user_lines(chain: Sequence[str]) -> list[str]:
-    """Those links of a chain that are a place and nothing else: `model.py:8`, not `gelu
-    ops/pointwise.py:480`."""
-    return [link for link in chain[:1] if _PLACE.fullmatch(link)]
-
-
-_PLACE = re.compile(r"[^\s>]+:\d+")
-_MADE = re.compile(r"\s+((?:\w+(?:, )?)+)(?:: [^=]+)? = ")
-
-
-def variables(kind: str, text: str) -> dict[int, list[str]]:
-    """Line of a printed graph or wrapper -> the variables that it makes."""
-    if kind not in ("graph", "python"):
-        return {}
-    found = {}
-    for number, row in enumerate(text.splitlines(), 1):
-        made = _MADE.match(row)
-        if made:
-            found[number] = made[1].split(", ")
-    return found
-
-
 def _add_calls(graph: GraphRun, calls: Calls) -> None:
-    """Times of the graph's calls, and of each step, which is known by what it is recorded as."""
+    """Times of the graph's calls, and of each step, which is known by what it is recorded as; equal
+    names stand in the order of their calls."""
     runs = [call for call in calls.of_graphs if call.operator == graph.label]
     graph.calls, graph.ns = len(runs), sum(call.ns for call in runs)
+    places: dict[str, list[int]] = {}
+    for i, step in enumerate(graph.steps):
+        places.setdefault(step.name, []).append(i)
     for call in runs:
-        steps = iter(graph.steps)
+        taken: dict[str, int] = {}
         for part in calls.everything.children.get(call.id, ()):
             graph.inside_ns += part.ns
-            if part.kind != "view":
-                name = part.operator.rstrip("_")
-                step = next((s for s in steps if s.name == name), None)
-                _add(step or next((s for s in graph.steps if s.name == name), None), part)
+            name = part.operator.rstrip("_") if part.operator not in places else part.operator
+            if part.kind != "view" and name in places:
+                nth = taken.get(name, 0)
+                taken[name] = nth + 1
+                _add(graph.steps[places[name][min(nth, len(places[name]) - 1)]], part)
 
 
-def _add(step: Ran | None, call: Call) -> None:
-    if step is None:
-        return
+def _add(step: Ran, call: Call) -> None:
     step.calls += 1
     step.ns += call.ns
     step.moved_bytes += nbytes(call.inputs) + nbytes(call.outputs)

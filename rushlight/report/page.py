@@ -1,0 +1,131 @@
+"""The page: one self-contained HTML file, of the documented paths alone or with a run laid over.
+
+Takes an `Observed` (or None) with the texts that belong to it; gives the file's content. Everything
+is in it: style, code, data, the layout library (vendor/dagre.min.js). Invariant: text of the user's
+program stands in the data as JSON, and the page's code writes it as text only, never as markup.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rushlight.report import path
+from rushlight.report.observe import Observed
+from rushlight.report.records import Calls
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+EVENTS = 6000  # of the timeline; the middle of a longer run is left out
+
+
+def html(data: Mapping[str, Any]) -> str:
+    """The page of `data(...)`."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    # What could end the script element, or start a comment in it, is spelt otherwise in JSON.
+    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    parts = {
+        "STYLE": _read("page.css"),
+        "LAYOUT": _read("vendor/dagre.min.js"),
+        "CODE": _read("page.js"),
+        "DATA": safe,
+    }
+    made = _read("page.html")
+    for name, content in parts.items():
+        before, mark, after = made.partition(f"@@{name}@@")
+        assert mark, name
+        made = before + content + after
+    return made
+
+
+def _read(name: str) -> str:
+    with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def data(
+    observed: Observed | None = None,
+    calls: Calls | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What the page's code reads: the documented paths, the run in the form of `--json`, and for a
+    run its source files, a timeline, and `extra` (kernels' sources, machine code, limits,
+    vocabulary)."""
+    made: dict[str, Any] = {"documented": dict(path.load().facts), "observed": None}
+    made["selections"] = [
+        {
+            "mode": mode,
+            "device": device,
+            "status": path.load().status(mode, device),
+            "stages": [s.id for s in path.load().select(mode, device)[0]],
+            "steps": [s.id for s in path.load().select(mode, device)[1]],
+        }
+        for mode, device in path.load().selections()
+    ]
+    if observed is not None:
+        made["observed"] = observed.to_json()
+        made["files"] = sources(observed)
+        made["timeline"] = timeline(calls if calls is not None else Calls(), observed)
+        made.update(extra or {})
+    return made
+
+
+def sources(observed: Observed) -> list[dict[str, str]]:
+    """The user's files that anything came from: name, path, text."""
+    paths: dict[str, None] = {}
+    for capture in observed.captures:
+        paths.update(dict.fromkeys(capture.files.values()))
+    for row in observed.lines:
+        paths.setdefault(row.where.partition(" in ")[0].rpartition(":")[0])
+    for function in observed.functions:
+        for where in function.where:
+            paths.setdefault(where.partition(" in ")[0].rpartition(":")[0])
+    found = []
+    for file in paths:
+        text = "".join(linecache.getlines(file)) if file else ""
+        if text:
+            found.append({"name": os.path.basename(file), "path": file, "text": text})
+    return found
+
+
+def timeline(calls: Calls, observed: Observed) -> dict[str, Any]:
+    """Calls and compilations as (start, end, depth, kind, name), nanoseconds from the first."""
+    events = [(c.start, max(c.start, c.end), c.depth, _kind(c.kind, c.route), c.operator)
+              for c in calls.everything]  # fmt: skip
+    events.sort()
+    left_out = max(0, len(events) - EVENTS)
+    if left_out:
+        events = events[: EVENTS // 3] + events[-(EVENTS - EVENTS // 3) :]
+    names: dict[str, int] = {}
+    begun = events[0][0] if events else 0
+    rows = [
+        (start - begun, end - begun, depth, kind, names.setdefault(name, len(names)))
+        for start, end, depth, kind, name in events
+    ]
+    return {"events": rows, "names": list(names), "left_out": left_out, "wall": observed.wall_ns}
+
+
+def _kind(kind: str, route: str) -> str:
+    if kind in ("compiled", "graph", "fused"):
+        return kind
+    return route
+
+
+def kernel_views(key: str, views: Iterable[Any], lines: Iterable[str]) -> dict[str, Any]:
+    """A precompiled kernel for the page: its declaration, loops and C++, and the user's lines that
+    called it."""
+    return {
+        "key": key,
+        "lines": [os.path.basename(line.partition(" in ")[0]) for line in lines],
+        "views": [
+            {
+                "title": view.title,
+                "language": view.language,
+                "text": view.text,
+                "origins": {n: list(chain) for n, chain in (view.origins or {}).items()},
+            }
+            for view in views
+        ],
+    }

@@ -1,0 +1,192 @@
+"""The page: what it holds, and what it does in a real browser (chromium, driven by Playwright)."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+import rushlight as rl
+from rushlight import observation
+from rushlight.report import page, path
+
+NASTY = "</script><script>window.hurt = 1</script><!-- & 'x'"
+
+
+class Small(rl.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = rl.nn.Linear(8, 16)
+        self.last = rl.nn.Linear(16, 4)
+
+    def forward(self, x):
+        h = rl.nn.functional.gelu(self.first(x)) * 2
+        return self.last(h).softmax(-1)
+
+
+def program(model, compiled):
+    note = "</script><script>window.hurt = 1</script><!-- & 'x'"  # of the source that is shown
+    for rows in (4, 4, 6):
+        compiled(rl.randn(rows, 8)).sum().backward()
+    return note, [rl.relu(p) for p in model.parameters()]
+
+
+@pytest.fixture(scope="module")
+def explained():
+    model = Small()
+    return rl.explain(program)(model, rl.compile(model))
+
+
+@pytest.fixture(scope="module")
+def content(explained):
+    return explained.page()
+
+
+def data_of(content):
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', content, re.S)
+    return json.loads(found[1])
+
+
+def test_the_page_stands_alone(content):
+    assert not re.search(r'(src|href)="(https?:)?//', content.split('id="data"')[0])
+    assert "@@" not in re.sub(r"<script.*?</script>", "", content, flags=re.S)
+    assert len(content) < 2_000_000
+
+
+def test_text_of_the_program_does_no_harm(content):
+    data = data_of(content)
+    (mine,) = [f for f in data["files"] if f["name"] == "test_page.py"]
+    assert NASTY in mine["text"]
+    assert content.count(NASTY) == 0
+
+
+def test_generated_code_and_machine_code_have_kernels(content):
+    graphs = [g for c in data_of(content)["observed"]["captures"] for g in c["graphs"]]
+    forward = next(g for g in graphs if g["symbols"])
+    languages = {a["language"] for a in forward["artifacts"]}
+    assert {"graph", "loops", "cpp", "python"} <= languages
+    if shutil.which("objdump"):
+        asm = next(a for a in forward["artifacts"] if a["language"] == "asm")
+        assert {name for _, _, name in asm["spans"]} <= set(forward["symbols"]) and asm["spans"]
+    cpp = next(a for a in forward["artifacts"] if a["language"] == "cpp")
+    lines = cpp["text"].splitlines()
+    mine = [int(n) for n, chain in cpp["origins"].items() if chain[0].startswith("test_page.py")]
+    linked = [lines[n - 1] for n in mine]
+    assert any("rl_erf" in line for line in linked)
+
+
+def test_the_page_of_the_documented_paths_alone():
+    made = page.html(page.data() | observation.page_vocabulary())
+    data = data_of(made)
+    assert data["observed"] is None
+    counts = {}
+    for s in data["selections"]:
+        counts[s["mode"], s["device"]] = (len(s["stages"]), len(s["steps"]))
+    assert counts == {("eager", "cpu"): (5, 4), ("eager", "gpu"): (5, 4),
+                      ("compile", "cpu"): (8, 8), ("compile", "gpu"): (12, 12)}  # fmt: skip
+    assert data["documented"] == dict(path.load().facts)
+
+
+# ---- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    drive = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("chromium shows the page")
+    with drive.sync_playwright() as runner:
+        chromium = runner.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    pages = []
+
+    def opened(content, width=1280):
+        file = tmp_path / "path.html"
+        file.write_text(content, encoding="utf-8")
+        tab = browser.new_page(viewport={"width": width, "height": 900})
+        tab.errors = []
+        tab.on("pageerror", lambda e: tab.errors.append(str(e)))
+        tab.on("request", lambda r: None if r.url.startswith("file:") else tab.errors.append(r.url))
+        tab.goto(file.as_uri())
+        tab.wait_for_selector("body[data-ready]")
+        pages.append(tab)
+        return tab
+
+    yield opened
+    for tab in pages:
+        assert tab.errors == []
+        tab.close()
+
+
+@pytest.mark.slow
+def test_selectors_change_the_path(show):
+    tab = show(page.html(page.data() | observation.page_vocabulary()))
+    first = "Showing torch.compile on an NVIDIA GPU: 12 stages, 12 steps"
+    assert tab.inner_text("#status") == first
+    for mode, device, text, n in (
+        ("eager", "gpu", "eager mode on an NVIDIA GPU: 5 stages, 4", 4),
+        ("eager", "cpu", "eager mode on a CPU: 5 stages, 4", 4),
+        ("compile", "cpu", "torch.compile on a CPU: 8 stages, 8", 8),
+    ):
+        tab.check(f'input[name=mode][value="{mode}"]')
+        tab.check(f'input[name=device][value="{device}"]')
+        assert text in tab.inner_text("#status")
+        assert tab.locator("#steps li").count() == n
+
+
+@pytest.mark.slow
+def test_lines_light_up_in_both_views_and_both_ways(show, content):
+    tab = show(content)
+    assert tab.evaluate("window.hurt") is None
+    line = Small.forward.__code__.co_firstlineno + 1
+    row = tab.locator("#left .line").nth(line - 1)
+    row.scroll_into_view_if_needed()
+    row.click()
+    lit = tab.locator("#right .line.pin").all_inner_texts()
+    assert any("gelu" in text for text in lit) and not any("softmax" in text for text in lit)
+    tab.locator("#also button", has_text="C++").first.click()
+    assert any("rl_erf" in t for t in tab.locator("#right .line.pin").all_inner_texts())
+    tab.locator("#right .line.pin", has_text="rl_erf").first.click()
+    pinned = tab.locator("#left .line.pin").all_inner_texts()
+    assert len(pinned) == 1 and "gelu(self.first" in pinned[0]
+
+
+@pytest.mark.slow
+def test_search_folding_and_keys(show, content):
+    tab = show(content)
+    tab.keyboard.press("/")
+    tab.keyboard.type("softmax")
+    tab.wait_for_selector("#found li")
+    assert "softmax" in tab.inner_text("#found")
+    tab.keyboard.press("Escape")
+    assert tab.locator("#found").is_hidden()
+    stage = tab.locator("#stage-inductor")
+    stage.locator("summary").click()
+    assert "fusion" in stage.inner_text() and "documented" in stage.inner_text().lower()
+    tab.locator("#right .code").focus()
+    for _ in range(4):
+        tab.keyboard.press("ArrowDown")
+    assert tab.locator("#right .line.found").count() == 1
+
+
+@pytest.mark.slow
+def test_modules_open_and_close(show, content):
+    tab = show(content)
+    tab.get_by_role("button", name="close all").click()
+    closed = tab.locator("#modelbody .node.module")
+    assert closed.count() == 2 and "144 parameters" in closed.first.text_content()
+    closed.first.click()
+    assert tab.locator("#modelbody .node.module").count() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_nothing_is_wider_than_the_window(show, content, width):
+    tab = show(content, width)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
