@@ -72,6 +72,7 @@ _LAZY = {
     "random": "random",
     "backends": "backends",
     "testing": "testing",
+    "profiler": "profiler",
 }
 # Functions that load their room when they are first asked for.
 _LAZY_FUNCTIONS = {

@@ -195,23 +195,19 @@ class Recording:
         self.wall_ns = 0
 
     def __enter__(self) -> Recording:
-        from rushlight import _core  # type: ignore[attr-defined]
+        from rushlight.profiler import recording
 
         self._listener = self.records.append
         trace.add_listener(self._listener)
-        _drain()
-        _recording.append(self)
-        _core.record(True)
+        recording.start(self.batches)
         self._start = time.perf_counter_ns()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        from rushlight import _core  # type: ignore[attr-defined]
+        from rushlight.profiler import recording
 
         self.wall_ns = time.perf_counter_ns() - self._start
-        _drain()
-        _recording.remove(self)
-        _core.record(bool(_recording) or _logging)
+        recording.stop(self.batches)
         trace.remove_listener(self._listener)
         self.error = error
 
@@ -234,36 +230,20 @@ class Recording:
         return Explanation(observe(run, operator), calls, result, sources)
 
 
-_recording: list[Recording] = []  # the recordings going on, outermost first
-_logging = False
-
-
-def _drain() -> None:
-    """Takes the native records made so far, for the recordings going on and for the log."""
-    from rushlight import _core  # type: ignore[attr-defined]
-
-    batch = _core.records()
-    for recording in _recording:
-        recording.batches.append(batch)
-    if _logging:
-        _log_calls(batch)
-
-
 def start_logs() -> None:
     """What RUSHLIGHT_LOGS and RUSHLIGHT_COMPILE_DEBUG ask of eager mode: this thread's operator
     calls are recorded, and logged when the process ends or a recording begins or ends. Called once
     the native core is loaded, where one of these settings is there."""
     import atexit
 
-    from rushlight import _core, config  # type: ignore[attr-defined]
+    from rushlight import config
+    from rushlight.profiler import recording
 
-    global _logging
     trace.start_outputs()
     wanted = {"ops", "plans", "kernels", "libraries", "all"}
     if config.flags.compile_debug or wanted & set(config.flags.logs.replace(" ", "").split(",")):
-        _logging = True
-        _core.record(True)
-        atexit.register(_drain)
+        recording.always(_log_calls)
+        atexit.register(recording.drain)
 
 
 def _log_calls(batch: list[Any]) -> None:

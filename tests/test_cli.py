@@ -185,12 +185,14 @@ def test_info(core, capsys):
 
 
 def test_operators_are_logged(core, capsys, monkeypatch):
-    monkeypatch.setattr(observation, "_logging", True)
+    from rushlight.profiler import recording
+
+    monkeypatch.setattr(recording, "_always", [observation._log_calls])
     core.record(True)
     core.call("add", 0, 50, "add.float32.TT", "model.py:9")
     trace.set_logs("ops")
     try:
-        observation._drain()
+        recording.drain()
         seen = observation.explain(core.call)("mul", 50, 60, "mul.float32.TT", "model.py:10")
     finally:
         trace.set_logs("")

@@ -46,7 +46,8 @@ ROOMS: dict[str, set[str]] = {
     "cuda": {"amp", "eager", BINDINGS},
     "utils": {"ops", "eager", BINDINGS},
     "serialization": {"interop"},
-    # profiler, export, distributed: a row each before they get code
+    "profiler": {"report", BINDINGS},
+    # export, distributed: a row each before they get code
 }
 ROOMS["interop"] = {*ROOMS, BINDINGS} - {"serialization"}
 
