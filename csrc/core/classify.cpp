@@ -3,6 +3,7 @@
 // Invariant: words of the key are self-delimiting given the operator's parameters; an address
 // stands in a key only for interned layouts, interned strings and objects that the plan will hold
 // (`pins`).
+#include "devices.h"
 #include "dtype.h"
 #include "operator.h"
 
@@ -48,6 +49,10 @@ class Encoder {
     push(static_cast<uint64_t>(variant_) << 62 | static_cast<uint64_t>(mode & ~outside) << 32 |
          op->index);
     for (int i = 0; i < op->nparams; i++) parameter(i, op->params[i]);
+    if (!call_.tensors.size() && creation_device != Device::CPU) {
+      call_.device = creation_device;
+      call_.key[0] |= static_cast<uint64_t>(creation_device) << 44;
+    }
     if (!call_.needs.size()) return;
     int words = (call_.tensors.size() + 63) / 64;
     for (int w = call_.needs.size(); w < words; w++) call_.needs.push(0);
@@ -64,6 +69,10 @@ class Encoder {
       push(word(kRank, static_cast<uint64_t>(l->device) << 16 |
                            static_cast<uint64_t>(l->ndim) << 8 | static_cast<uint64_t>(l->dtype)));
     int i = call_.tensors.size();
+    if (l->device != call_.device) {
+      if (i) call_.mixed = true;
+      else call_.device = l->device;
+    }
     call_.tensors.push(t);
     if (records_needs_ && needs_grad(t) && rl::is_floating(l->dtype)) {
       while (call_.needs.size() <= i / 64) call_.needs.push(0);
@@ -290,6 +299,8 @@ void encode(Call& call, Variant variant) {
   call.tensors.clear();
   call.needs.clear();
   call.pins.clear();
+  call.mixed = false;
+  call.device = Device::CPU;
   Encoder(call, variant).run();
 }
 

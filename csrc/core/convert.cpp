@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "devices.h"
 #include "dtype.h"
 #include "half.h"
 #include "tape.h"
@@ -339,10 +340,16 @@ PyObject* tensor_item(Tensor* t) {
   if (t->layout->numel != 1)
     raise(PyExc_RuntimeError, "a Tensor with %lld elements cannot be converted to Scalar",
         static_cast<long long>(t->layout->numel));
-  return scalar_of(t->layout->dtype, data_of(t)).release();
+  if (t->layout->device == Device::Meta)
+    raise(PyExc_RuntimeError, "Tensor.item() cannot be called on meta tensors");
+  Own<Tensor> host = on_host(t);
+  return scalar_of(t->layout->dtype, data_of(host.get())).release();
 }
 
-PyObject* tensor_tolist(Tensor* t) { return nested(t->layout, data_of(t), 0); }
+PyObject* tensor_tolist(Tensor* t) {
+  Own<Tensor> host = on_host(t);
+  return nested(host->layout, data_of(host.get()), 0);
+}
 
 Own<Tensor> tensor_from_data(PyObject* data, PyObject* dtype) {
   if (is_tensor(data)) {
@@ -368,6 +375,11 @@ PyObject* tensor_numpy(Tensor* t) {
   if (needs_grad(t))
     raise(PyExc_RuntimeError,
         "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.");
+  if (t->layout->device != Device::CPU)
+    raise(PyExc_TypeError,
+        "can't convert %s device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+        "memory first.",
+        device_name(t->layout->device).c_str());
   if (!buffer_format(t->layout->dtype))
     raise(PyExc_TypeError, "[numpy] numpy has no %s; convert the tensor first",
         dtype_name(t->layout->dtype));
@@ -387,6 +399,7 @@ int tensor_getbuffer(PyObject* o, Py_buffer* view, int flags) {
   view->obj = nullptr;
   const char* format = buffer_format(l->dtype);
   const char* refusal = needs_grad(t) ? "the tensor requires grad: detach() it first"
+                        : l->device != Device::CPU ? "the tensor is not on the CPU"
                         : !format     ? "the buffer protocol has no bfloat16"
                         : !l->contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES
                             ? "the tensor is not contiguous"
@@ -434,8 +447,14 @@ PyObject* tensor(PyObject*, PyObject* args, PyObject* kwargs) {
           &dtype, &device, &requires_grad))
     return nullptr;
   return guarded([&] {
-    device_from(device);
     Own<Tensor> t = tensor_from_data(data, dtype);
+    const Device where = device == Py_None ? Device::CPU : device_from(device);
+    if (where != t->layout->device) {
+      Own<Tensor> there =
+          tensor_dense(t->layout->dtype, t->layout->ndim, t->layout->dims, where);
+      copy_into(there.get(), t.get());
+      t = std::move(there);
+    }
     if (requires_grad) set_requires_grad(t.get(), true);
     return t.release_object();
   });
@@ -455,9 +474,8 @@ PyObject* empty(PyObject*, PyObject* args, PyObject* kwargs) {
       if (sizes[i] < 0)
         fail(ErrorKind::Runtime, "[empty] negative size in %s",
             rl::shape_text(sizes.size(), sizes.data()).c_str());
-    device_from(device);
-    return tensor_dense(
-        dtype == Py_None ? default_dtype : dtype_from(dtype), sizes.size(), sizes.data())
+    return tensor_dense(dtype == Py_None ? default_dtype : dtype_from(dtype), sizes.size(),
+        sizes.data(), device_from(device))
         .release_object();
   });
 }
@@ -478,9 +496,9 @@ PyObject* empty_strided(PyObject*, PyObject* args, PyObject* kwargs) {
     for (int i = 0; i < sizes.size(); i++)
       if (sizes[i] < 0 || steps[i] < 0)
         fail(ErrorKind::Runtime, "[empty_strided] negative size or stride");
-    device_from(device);
+    const Device where = device_from(device);
     return tensor_empty(rl::layout_intern(dtype == Py_None ? default_dtype : dtype_from(dtype),
-                            Device::CPU, sizes.size(), sizes.data(), steps.data()))
+                            where, sizes.size(), sizes.data(), steps.data()))
         .release_object();
   });
 }
@@ -539,7 +557,7 @@ PyCFunction fn(F f) {
 
 PyMethodDef convert_functions[] = {
     {"tensor", fn(tensor), METH_VARARGS | METH_KEYWORDS,
-        "tensor(data, dtype=None): a copy of numbers, nested sequences or an array"},
+        "tensor(data, dtype=None, device='cpu'): a copy of numbers, nested sequences or an array"},
     {"empty", fn(empty), METH_VARARGS | METH_KEYWORDS, "empty(shape, dtype, device=None)"},
     {"empty_strided", fn(empty_strided), METH_VARARGS | METH_KEYWORDS,
         "empty_strided(shape, strides, dtype)"},

@@ -2,6 +2,7 @@
 // the tape use where no operator is needed. Takes tensors that the caller has checked; invariant:
 // dst and src do not overlap partly.
 #include "convert.h"
+#include "devices.h"
 #include "dtype.h"
 #include "half.h"
 #include "tensor.h"
@@ -263,6 +264,11 @@ bool broadcasts_to(const Layout* from, const Layout* to) {
 }
 
 void copy_into(Tensor* dst, Tensor* src) {
+  const Device to = dst->layout->device, from = src->layout->device;
+  if (to != Device::CPU || from != Device::CPU) {
+    const bool meta = to == Device::Meta || from == Device::Meta;
+    return device_runtime(meta ? Device::Meta : to != Device::CPU ? to : from).copy(dst, src);
+  }
   Row row = pick(static_cast<int>(dst->layout->dtype), static_cast<int>(src->layout->dtype),
       std::make_integer_sequence<int, rl::kDTypes>());
   Layout* l = src->layout;
@@ -275,6 +281,7 @@ void copy_into(Tensor* dst, Tensor* src) {
 }
 
 void add_into(Tensor* dst, Tensor* src) {
+  if (dst->layout->device != Device::CPU) return device_runtime(dst->layout->device).add(dst, src);
   run(dst, src->layout, data_of(src),
       pick_add(
           static_cast<int>(dst->layout->dtype), std::make_integer_sequence<int, rl::kDTypes>()),
@@ -282,6 +289,8 @@ void add_into(Tensor* dst, Tensor* src) {
 }
 
 void fill_number(Tensor* dst, PyObject* number) {
+  if (dst->layout->device != Device::CPU)
+    return device_runtime(dst->layout->device).fill(dst, number);
   char element[8];
   store_scalar(dst->layout->dtype, element, number);
   int64_t none = 0;
@@ -298,7 +307,8 @@ void fill_one(Tensor* dst) {
 }
 
 Own<Tensor> contiguous_copy(Tensor* src, DType dtype) {
-  Own<Tensor> made = tensor_dense(dtype, src->layout->ndim, src->layout->dims);
+  Own<Tensor> made =
+      tensor_dense(dtype, src->layout->ndim, src->layout->dims, src->layout->device);
   copy_into(made.get(), src);
   return made;
 }
@@ -307,6 +317,10 @@ Own<Tensor> dense_copy(Tensor* src) {
   if (!src->layout->dense) return contiguous_copy(src, src->layout->dtype);
   rl::incref(src->layout);
   Own<Tensor> made = tensor_empty(src->layout);
+  if (src->layout->device != Device::CPU) {
+    copy_into(made.get(), src);
+    return made;
+  }
   std::memcpy(
       data_of(made.get()), data_of(src), src->layout->numel * rl::itemsize(src->layout->dtype));
   return made;

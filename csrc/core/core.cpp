@@ -10,6 +10,7 @@
 
 #include <new>
 
+#include "devices.h"
 #include "dtype.h"
 #include "tensor.h"
 
@@ -155,28 +156,6 @@ bool is_value(PyObject* o) {
       type == &PyTuple_Type || type == &PyList_Type)
     return false;
   return _PyType_Lookup(type, value_name) != nullptr;
-}
-
-PyObject* device_object(Device d) {
-  static PyObject* objects[2];
-  PyObject*& o = objects[static_cast<int>(d)];
-  const char* name = d == Device::CPU ? "cpu" : "cuda";
-  if (!o && hooks.device) o = check(PyObject_CallFunction(hooks.device, "s", name));
-  if (o) return o;
-  static PyObject* names[2];
-  PyObject*& text = names[static_cast<int>(d)];
-  if (!text) text = check(PyUnicode_InternFromString(name));
-  return text;
-}
-
-Device device_from(PyObject* o) {
-  if (!o || o == Py_None || o == device_object(Device::CPU)) return Device::CPU;
-  Ref text = checked(PyObject_Str(o));
-  const char* name = PyUnicode_AsUTF8(text.py());
-  if (name && !std::strncmp(name, "cpu", 3)) return Device::CPU;
-  if (name && !std::strncmp(name, "cuda", 4))
-    fail(ErrorKind::NotImplemented, "[device] %s: tensors live on the CPU in this build", name);
-  raise(PyExc_RuntimeError, "expected a device like 'cpu', got %R", o);
 }
 
 void add_type(PyObject* m, const char* name, PyTypeObject* type) {

@@ -145,7 +145,9 @@ enum Mode : uint32_t {
   kAutocastHalf = 32,  // with kAutocast: to float16, not bfloat16
 };
 constexpr uint32_t kCasting = kAutocast | kAutocastHalf;
+constexpr uint32_t kElsewhere = 64;  // of `mode_word` alone: new tensors do not go to the CPU
 extern __thread uint32_t mode __attribute__((tls_model("initial-exec")));
+uint32_t mode_word();  // what Python and guards see
 inline bool grad_mode() { return (mode & (kGrad | kInference)) == kGrad; }
 
 class ModeScope {
@@ -160,7 +162,7 @@ class ModeScope {
 // ---- what Python registers
 
 struct Hooks {
-  PyObject *make_plan, *make_backward, *dispatch, *index, *format, *device, *size;
+  PyObject *make_plan, *make_backward, *dispatch, *index, *format, *device, *open_device, *size;
 };
 extern Hooks hooks;
 
@@ -182,8 +184,6 @@ bool is_number(PyObject*);
 // Type attributes of objects that are neither tensors nor numbers: is this a Value of Python's
 // dispatcher?
 bool is_value(PyObject*);
-PyObject* device_object(Device);         // borrowed, through the hook; "cpu" without one
-Device device_from(PyObject*);           // None, a string, or anything whose str() is one
 
 extern PyObject* module;                 // the module itself, borrowed
 extern PyMethodDef attribute_functions[];  // attributes.cpp

@@ -3,6 +3,7 @@
 // Invariant: a capsule is consumed once (renamed "used_..."); the exporter's deleter runs exactly
 // once.
 #include "convert.h"
+#include "devices.h"
 #include "dtype.h"
 
 namespace core {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "devices.h"
 #include "dtype.h"
 #include "program.h"
 #include "tape.h"
@@ -155,6 +156,7 @@ void call_operator(Node* n, Grads& grads, bool keep, Grads& result) {
   for (uint32_t i = 0; i < n->nparams; i++) inputs.push(Py_NewRef(n->params[i]));
   if (!keep) node_release(n);  // from here on the registers are the last to hold what was saved
   drop.armed = false;
+  CreationScope creation(n->outs[0] ? n->outs[0]->device : creation_device);
   program_run(program, inputs.data(), total, result);
   if (result.size() != n->nedges)
     raise(PyExc_RuntimeError, "[%s] the derivative gives %zu gradients for %u operands",
@@ -541,7 +543,7 @@ class Run {
           "compatible with %s",
           node_name(n).c_str(), i, rl::shape_text(got->ndim, got->dims).c_str(),
           rl::shape_text(want->ndim, want->dims).c_str());
-    if (got->dtype == want->dtype) return t;
+    if (got->dtype == want->dtype && got->device == want->device) return t;
     return copied(t.get(), rl::layout_dense(want->dtype, want->device, want->ndim, want->dims));
   }
 
@@ -603,7 +605,8 @@ Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create,
     if (g == Py_None) {
       if (t->layout->numel != 1)
         raise(PyExc_RuntimeError, "grad can be implicitly created only for scalar outputs");
-      start = tensor_dense(t->layout->dtype, t->layout->ndim, t->layout->dims);
+      start = tensor_dense(
+          t->layout->dtype, t->layout->ndim, t->layout->dims, t->layout->device);
       fill_one(start.get());
     } else {
       if (!is_tensor(g))

@@ -2,6 +2,7 @@
 // Invariant: while a kernel runs without the GIL, the plan and every storage it touches are held by
 // counts of its own.
 #include "convert.h"
+#include "devices.h"
 #include "dtype.h"
 #include "plan.h"
 #include "program.h"
@@ -184,7 +185,20 @@ Ref run_program(Plan* p, Call& call) {
   for (int i = 0; i < n; i++) inputs[i] = Py_NewRef(call.values[i]);
   uint32_t off = (program->transparent ? 0 : kGrad) | (program->settled ? kCasting : 0);
   ModeScope scope(mode & ~off);
+  CreationScope creation(call.device);
   return program_value(program, inputs, n);
+}
+
+Ref run_device(Plan* p, Call& call) {
+  Own<Tensor> outs[rl::kMaxOutputs];
+  Tensor* raw[rl::kMaxOutputs];
+  for (int i = 0; i < p->nouts; i++) {
+    rl::incref(p->outs[i]);
+    outs[i] = tensor_empty(p->outs[i]);
+    raw[i] = outs[i].get();
+  }
+  p->device->run(p, call, raw);
+  return p->nouts == 1 ? Ref(outs[0].release_object()) : result_of(outs, p->nouts);
 }
 
 }  // namespace
@@ -239,12 +253,14 @@ Ref plan_execute(Plan* p, Call& call) {
     case PlanKind::Routine: return routine_execute(p, call);
     case PlanKind::Assembly: return assembly_execute(p, call);
     case PlanKind::Program: return run_program(p, call);
+    case PlanKind::Device: return run_device(p, call);
     default: fail(ErrorKind::Runtime, "[%s] this plan does not run by itself", call.op->text);
   }
 }
 
 void plan_write(Plan* p, Call& call, Tensor* const* outs, int nouts) {
   if (p->gemm) return run_gemm(p, call, outs[0]);
+  if (p->device) return p->device->run(p, call, outs);
   Numbers numbers(p->recipe, call.values);
   run_loop(call.op->text, p->loop, call.tensors.data(), call.tensors.size(), outs, nouts,
       numbers.values);
@@ -272,6 +288,9 @@ PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf
             Py_TYPE(args[i])->tp_name);
       tensors[i] = tensor_of(args[i]);
       inputs[i] = tensors[i]->layout;
+      if (inputs[i]->device != Device::CPU)
+        raise(PyExc_RuntimeError, "[%s] a kernel of the CPU was given a tensor on %s", name,
+            device_name(inputs[i]->device).c_str());
     }
     Number numbers[kNumbers];
     for (int i = 0; i < r->nnumbers; i++)

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "convert.h"
+#include "devices.h"
 #include "dtype.h"
 #include "tensor.h"
 
@@ -28,6 +29,7 @@ PyObject *name_dtype, *name_requires_grad, *name_device;
 struct Plain {
   PyObject* dtype = nullptr;                           // borrowed; null: the default
   bool requires_grad = false;
+  bool on_cpu = false;                                 // the device is given, and it is the CPU
 };
 
 // False where some keyword is not plain.
@@ -42,7 +44,10 @@ bool read_keywords(PyObject* const* values, PyObject* names, Plain* plain) {
     } else if (name == name_requires_grad) {
       if (!PyBool_Check(value)) return false;
       plain->requires_grad = value == Py_True;
-    } else if (name != name_device || value != Py_None) {
+    } else if (name == name_device) {
+      if (value != Py_None && value != device_object(Device::CPU)) return false;
+      plain->on_cpu = value != Py_None;
+    } else {
       return false;
     }
   }
@@ -83,10 +88,12 @@ PyObject* made(Factory* self, PyObject* const* args, Py_ssize_t n, PyObject* nam
   Plain plain;
   if ((mode & (kRecords | kDispatch)) || !read_keywords(args + n, names, &plain)) return nullptr;
   Layout* layout = nullptr;
-  if (self->make >= Make::EmptyLike && self->make <= Make::OnesLike) {
+  bool like = self->make >= Make::EmptyLike && self->make <= Make::OnesLike;
+  if (!like && !plain.on_cpu && creation_device != Device::CPU) return nullptr;
+  if (like) {
     if (n != 1 || !is_tensor(args[0])) return nullptr;
     Layout* model = tensor_of(args[0])->layout;
-    if (!model->dense) return nullptr;
+    if (!model->dense || model->device != Device::CPU) return nullptr;
     if (plain.dtype) layout = rl::layout_like(model, dtype_from(plain.dtype));
     else rl::incref(layout = model);
   } else if (self->make == Make::Arange) {

@@ -2,6 +2,7 @@
 // Invariant: a check keeps no user's object alive that can be referred to weakly: once such an
 // object dies, the check fails for ever.
 #include "convert.h"
+#include "devices.h"
 #include "dtype.h"
 #include "guards.h"
 #include "tape.h"
@@ -470,7 +471,7 @@ bool holds(const GuardCheck& c, PyObject* const* values) {
     case GuardCheck::Bool: return check(PyObject_IsTrue(v)) == c.number;
     case GuardCheck::Tensor: return tensor_holds(*c.tensor, v);
     case GuardCheck::Clock: return clock_holds(v, c.number);
-    case GuardCheck::Mode: return (static_cast<int64_t>(mode) & c.mask) == c.number;
+    case GuardCheck::Mode: return (static_cast<int64_t>(mode_word()) & c.mask) == c.number;
     case GuardCheck::Alias:
       for (int s : c.sources)
         if (values[s] != values[c.sources[0]]) return false;

@@ -267,7 +267,7 @@ int run(Guards* g, Values& values, const std::vector<int>& list, const GuardMemo
       if (seen && error) *seen = std::move(error);
       else if (seen && c.source >= 0) *seen = Ref::borrow(values[c.source]);
       else if (seen && !c.sources.empty()) *seen = Ref::borrow(values[c.sources[0]]);
-      else if (seen && c.kind == GuardCheck::Mode) *seen = checked(PyLong_FromUnsignedLong(mode));
+      else if (seen && c.kind == GuardCheck::Mode) *seen = checked(PyLong_FromUnsignedLong(mode_word()));
       return ~step;
     }
   }

@@ -3,6 +3,7 @@
 // Invariant: every check comes before the first write; exact aliasing is allowed where each element
 // is read before it is written (broadcast loops), any other overlap goes through a temporary; every
 // write bumps the version.
+#include "devices.h"
 #include "dtype.h"
 #include "operator.h"
 #include "plan.h"
@@ -53,10 +54,11 @@ bool writes_directly(const Plan* p, const Call& call, Tensor* const* outs, int n
     return true;
   }
   if (p->gemm) return gemm_writes_directly(p, call, outs[0]);
-  if (!p->loop) return false;
+  if (!p->loop && !p->device) return false;
   // Of each element every operand is read before any output is written: the emitter binds all
   // loads before the stores.
-  bool elementwise = p->recipe->recipe.rule == rl::Rule::Broadcast;
+  bool elementwise =
+      p->device ? p->device->elementwise : p->recipe->recipe.rule == rl::Rule::Broadcast;
   for (int o = 0; o < nouts; o++)
     for (int i = 0; i < call.tensors.size(); i++) {
       if (call.tensors[i]->storage != outs[o]->storage) continue;
@@ -82,7 +84,8 @@ void check_result(const char* op, const Layout* result, const Layout* out, bool 
 
 // Before a derivative is made for a result of this shape.
 void check_shape(const char* op, const Plan* functional, const Tensor* out) {
-  if (functional->kind == PlanKind::Leaf || functional->kind == PlanKind::Routine)
+  if (functional->kind == PlanKind::Leaf || functional->kind == PlanKind::Routine ||
+      functional->kind == PlanKind::Device)
     check_result(op, functional->outs[0], out->layout, true);
 }
 
@@ -101,7 +104,8 @@ void take_over(Tensor* out, Tensor* result) {
 void write_by_temporary(const Plan* p, Call& call, Tensor* const* outs, int nouts, bool inplace) {
   const char* op = call.op->text;
   Plan* f = p->functional;
-  if (f->kind == PlanKind::Leaf || f->kind == PlanKind::Gemm || f->kind == PlanKind::Routine)
+  if (f->kind == PlanKind::Leaf || f->kind == PlanKind::Gemm || f->kind == PlanKind::Routine ||
+      f->kind == PlanKind::Device)
     for (int i = 0; i < nouts && i < f->nouts; i++)
       check_result(op, f->outs[i], outs[i]->layout, inplace);
   Ref result;
@@ -178,6 +182,25 @@ void check_writable(Tensor* t) {
   }
 }
 
+// copy_ from one device to another.
+Ref copy_across(Call& call, Tensor* dst) {
+  Tensor* src = tensor_of(call.values[1]);
+  if (!broadcasts_to(src->layout, dst->layout))
+    raise(PyExc_RuntimeError, "[copy_] a value of shape %s does not broadcast to %s",
+        rl::shape_text(src->layout->ndim, src->layout->dims).c_str(),
+        rl::shape_text(dst->layout->ndim, dst->layout->dims).c_str());
+  Own<Node> node;
+  if (call.needs.size()) {
+    encode(call, Variant::View);  // no plan but the derivative's
+    PlanHold hold(plan_find_view(call));
+    node = node_before_write(call, hold.plan, dst);
+  }
+  copy_into(dst, src);
+  bump_version(dst);
+  if (node) record_write(node.get(), dst);
+  return Ref::borrow(call.values[0]);
+}
+
 Ref write_call(Call& call, PyObject* out, bool inplace) {
   const char* op = call.op->text;
   Tensor* outs[rl::kMaxOutputs];
@@ -198,6 +221,10 @@ Ref write_call(Call& call, PyObject* out, bool inplace) {
           op);
   }
   for (int i = 0; i < nouts; i++) check_writable(outs[i]);
+  if (call.mixed) return copy_across(call, outs[0]);
+  for (int i = 0; i < nouts; i++)
+    if (call.tensors.size() && outs[i]->layout->device != call.device)
+      refuse_devices(call, call.device, outs[i]->layout->device);
   if (inplace && call.needs.size() && outs[0]->no_grad_view)
     raise(PyExc_RuntimeError,
         "a view was created in no_grad mode and is being modified inplace with grad mode enabled: "
@@ -232,7 +259,7 @@ void assign(Tensor* dst, PyObject* value) {
   if (on_tape || (mode & (kRecords | kDispatch))) {
     Own<Tensor> scalar;
     if (number) {
-      scalar = tensor_dense(dst->layout->dtype, 0, nullptr);
+      scalar = tensor_dense(dst->layout->dtype, 0, nullptr, dst->layout->device);
       fill_number(scalar.get(), value);
       value = scalar.py();
     }

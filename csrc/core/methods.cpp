@@ -3,6 +3,7 @@
 // Invariant: none of these allocates memory for elements, except `tolist` and the conversions of
 // convert.cpp.
 #include "convert.h"
+#include "devices.h"
 #include "dtype.h"
 #include "operator.h"
 #include "tape.h"
@@ -52,7 +53,10 @@ PyObject* element_size(PyObject* o, PyObject*) {
 PyObject* storage_offset(PyObject* o, PyObject*) {
   return PyLong_FromLongLong(tensor_of(o)->offset);
 }
-PyObject* data_ptr(PyObject* o, PyObject*) { return PyLong_FromVoidPtr(data_of(tensor_of(o))); }
+PyObject* data_ptr(PyObject* o, PyObject*) {
+  Tensor* t = tensor_of(o);
+  return PyLong_FromVoidPtr(t->storage->data ? data_of(t) : nullptr);
+}
 // [n, c, ...] without gaps, channels innermost; dims of size 1 are ignored.
 bool channels_inside(const Layout* l) {
   int64_t step = 1;
@@ -82,7 +86,8 @@ PyObject* is_floating_point(PyObject* o, PyObject*) {
   return PyBool_FromLong(rl::is_floating(tensor_of(o)->layout->dtype));
 }
 PyObject* untyped_storage_ptr(PyObject* o, PyObject*) {
-  return PyLong_FromVoidPtr(tensor_of(o)->storage->data);
+  Storage* s = tensor_of(o)->storage;
+  return PyLong_FromVoidPtr(s->data ? s->data : static_cast<void*>(s));  // meta: memory it has none
 }
 PyObject* storage_nbytes(PyObject* o, PyObject*) {
   return PyLong_FromLongLong(tensor_of(o)->storage->nbytes);

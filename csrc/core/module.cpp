@@ -3,6 +3,7 @@
 // slots' names.
 #include "compiled.h"
 #include "convert.h"
+#include "devices.h"
 #include "dtype.h"
 #include "operator.h"
 #include "plan.h"
@@ -23,16 +24,16 @@ PyCFunction fn(F f) {
 
 PyObject* set_hooks(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {
-      "make_plan", "make_backward", "dispatch", "index", "format", "device"};
+      "make_plan", "make_backward", "dispatch", "index", "format", "device", "open_device"};
   PyObject** places[] = {&hooks.make_plan, &hooks.make_backward, &hooks.dispatch, &hooks.index,
-      &hooks.format, &hooks.device};
+      &hooks.format, &hooks.device, &hooks.open_device};
   return guarded([&] {
     if (PyTuple_GET_SIZE(args)) raise(PyExc_TypeError, "set_hooks takes keywords only");
     PyObject *key, *value;
     Py_ssize_t at = 0;
     while (kwargs && PyDict_Next(kwargs, &at, &key, &value)) {
       int found = -1;
-      for (int i = 0; i < 6; i++)
+      for (int i = 0; i < 7; i++)
         if (!PyUnicode_CompareWithASCIIString(key, names[i])) found = i;
       if (found < 0) raise(PyExc_TypeError, "no hook named %R", key);
       if (value != Py_None && !PyCallable_Check(value))
@@ -108,12 +109,12 @@ PyObject* can_cast_(PyObject*, PyObject* args) {
 
 // ---- modes
 
-PyObject* get_mode(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(mode); }
+PyObject* get_mode(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(mode_word()); }
 PyObject* set_mode(PyObject*, PyObject* word) {
   unsigned long v = PyLong_AsUnsignedLong(word);
   if (v == static_cast<unsigned long>(-1) && PyErr_Occurred()) return nullptr;
   uint32_t before = mode;
-  mode = static_cast<uint32_t>(v);
+  mode = static_cast<uint32_t>(v) & ~kElsewhere;
   return PyLong_FromUnsignedLong(before);
 }
 PyObject* set_grad_enabled(PyObject*, PyObject* on) {
@@ -199,7 +200,7 @@ PyObject* libraries_set(PyObject*, PyObject* args, PyObject* kwargs) {
 
 PyMethodDef functions[] = {
     {"set_hooks", fn(set_hooks), METH_VARARGS | METH_KEYWORDS,
-        "set_hooks(make_plan=, make_backward=, dispatch=, index=, format=, device=)"},
+        "set_hooks(make_plan=, make_backward=, dispatch=, index=, format=, device=, open_device=)"},
     {"set_slot", set_slot, METH_VARARGS,
         "set_slot(name, operator): a number slot of Tensor, or copy_"},
     {"set_method", set_method, METH_VARARGS,
@@ -244,10 +245,11 @@ PyMODINIT_FUNC PyInit__core() {
   return guarded([&] {
     module = m;
     value_name = check(PyUnicode_InternFromString("__rushlight_value__"));
-    for (PyMethodDef* list :
-        {convert_functions, plan_functions, tape_functions, record_functions, attribute_functions})
+    for (PyMethodDef* list : {convert_functions, plan_functions, tape_functions, record_functions,
+             attribute_functions, device_functions})
       check(PyModule_AddFunctions(m, list));
     dtype_init(m);
+    devices_init(m);
     tensor_init(m);
     factories_init(m);
     operator_init(m);

@@ -3,6 +3,7 @@
 // value a parameter; a call that fails leaves its operands as they were.
 #include "operator.h"
 
+#include "devices.h"
 #include "dtype.h"
 #include "plan.h"
 #include "records.h"
@@ -185,6 +186,10 @@ Ref run(Operator* twin, Call& call, PyObject* out) {
   ModeScope scope(twin != call.op || out ? mode & ~kCasting : mode);
   encode(call, Variant::Plain);
   if (call.foreign || (mode & kDispatch)) return dispatch_value(twin, call.values, out);
+  if (call.mixed && twin != slots[kCopy]) {  // copy_ goes from one device to another
+    unify_devices(call, twin != call.op);
+    encode(call, Variant::Plain);
+  }
   if (!(mode & kRecords)) return perform(twin, call, out, nullptr);
   RecordScope record(twin, PyUnicode_AsUTF8(twin->kind));
   record.inputs(call);

@@ -56,6 +56,8 @@ struct Call {
   Small<uint64_t, 2> needs;              // mask over them; empty: none requires grad
   Small<uint64_t, 24> key;
   bool foreign = false;                  // some operand is a Value
+  bool mixed = false;                    // operands on several devices
+  Device device = Device::CPU;           // of the operands; without any, where outputs go
   explicit Call(Operator* o) : op(o) {}
   ~Call() { for (int i = 0; i < kept.size(); i++) Py_DECREF(kept[i]); }
   PyObject* keep(Ref&& owned) { kept.push(owned.get()); return owned.release(); }

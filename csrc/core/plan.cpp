@@ -279,14 +279,24 @@ Plan* plan_make(Call& call, int short_key) {
     kind = PlanKind::Assembly;
   } else if (type == ProgramType) {
     kind = PlanKind::Program;
+  } else if (call.device != Device::CPU) {
+    kind = PlanKind::Device;
   } else {
     raise(PyExc_TypeError,
         "[%s] make_plan returned %s; a recipe or Program was expected", call.op->text,
         type->tp_name);
   }
+  if (call.device != Device::CPU && kind != PlanKind::Program && kind != PlanKind::Device)
+    raise(PyExc_NotImplementedError, "[%s] not implemented for device %s", call.op->text,
+        device_name(call.device).c_str());
   Plan* p = plan_new(call, kind);
   try {
-    if (kind == PlanKind::Program) {
+    if (kind == PlanKind::Device) {
+      p->device = device_runtime(call.device).plan(p, call, made.py());
+      if (!p->device)
+        raise(PyExc_TypeError, "[%s] make_plan returned %s, which no runtime of %s takes",
+            call.op->text, type->tp_name, device_name(call.device).c_str());
+    } else if (kind == PlanKind::Program) {
       p->program = reinterpret_cast<Program*>(made.release());
     } else if (kind == PlanKind::Gemm) {
       p->gemm_recipe = reinterpret_cast<GemmRecipeObject*>(made.release());
@@ -378,6 +388,15 @@ Plan* plan_find_write(Call& call, Tensor* const* outs, int nouts, bool* hit) {
       p->layouts.push_back(outs[i]->layout);
     }
     Plan* f = functional.plan;
+    if (f->kind == PlanKind::Device && f->nouts == nouts) {
+      bool fit = true;
+      for (int i = 0; fit && i < nouts; i++) {
+        const Layout *a = f->outs[i], *b = outs[i]->layout;
+        fit = a->dtype == b->dtype && a->device == b->device && a->ndim == b->ndim &&
+              !std::memcmp(a->dims, b->dims, sizeof(int64_t) * a->ndim);
+      }
+      if (fit) p->device = f->device->into(f, call, outs, nouts);
+    }
     p->direct = f->kind == PlanKind::Routine && f->nouts == nouts;
     for (int i = 0; p->direct && i < nouts; i++) p->direct = f->outs[i] == outs[i]->layout;
     bool direct = f->kind == PlanKind::Leaf && f->nouts == nouts && f->copies.empty();
@@ -512,9 +531,11 @@ std::string plan_text(const Plan* p) {
     case PlanKind::Routine: return p->routine->routine->name;
     case PlanKind::Program: return "program";
     case PlanKind::Assembly: return "assembly";
+    case PlanKind::Device: return p->device->text();
     case PlanKind::Write:
       if (p->direct) return plan_text(p->functional);
       if (p->gemm) return rl::gemm_library(p->gemm);
+      if (p->device) return p->device->text();
       return p->loop ? p->recipe->recipe.kernel->key : plan_text(p->functional) + ", copied";
     case PlanKind::View: return "view";
     default: return p->recipe->recipe.kernel->key;

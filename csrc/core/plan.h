@@ -4,6 +4,7 @@
 // address is used again.
 #pragma once
 #include "core.h"
+#include "devices.h"
 #include "operator.h"
 #include "rt/gemm.h"
 #include "rt/routines.h"
@@ -75,7 +76,8 @@ struct Backward {
 };
 void backward_drop(Backward*);
 
-enum class PlanKind : uint8_t { Leaf, Sized, Gemm, Routine, Assembly, Program, Write, View };
+// Device: not the CPU; its runtime made the plan
+enum class PlanKind : uint8_t { Leaf, Sized, Gemm, Routine, Assembly, Program, Write, View, Device };
 
 struct Plan {
   int64_t refs;
@@ -95,6 +97,7 @@ struct Plan {
   RoutineRecipeObject* routine;                      // owned
   AssemblyRecipeObject* assembly;                    // owned
   rl::RoutineMemo* memo;                             // owned
+  std::shared_ptr<DevicePlan> device;  // Device; Write: with given outputs, null: by a temporary
   bool direct;                                       // Write of a Routine: it takes the given outputs
   // Leaf whose operands no loop takes, Routine with odd strides: into which layouts they go first; owned
   std::vector<Layout*> copies;
@@ -132,7 +135,8 @@ Number number_from(PyObject*, char how);
 
 // routine.cpp
 // a new reference, from what a recipe was given
-Layout* layout_read(const char* what, PyObject* shape, PyObject* strides, DType);
+Layout* layout_read(const char* what, PyObject* shape, PyObject* strides, DType,
+    Device = Device::CPU);
 void routine_build(Plan*, const Call&);
 Ref routine_execute(Plan*, Call&);
 void routine_run(Plan*, Call&, Tensor* const* outs);  // of the layouts that the plan states

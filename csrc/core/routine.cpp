@@ -96,13 +96,14 @@ PyType_Spec spec = {"rushlight._core.RoutineRecipe", sizeof(RoutineRecipeObject)
 
 }  // namespace
 
-Layout* layout_read(const char* what, PyObject* shape, PyObject* strides, DType dtype) {
+Layout* layout_read(
+    const char* what, PyObject* shape, PyObject* strides, DType dtype, Device device) {
   Small<int64_t, 8> sizes, steps;
   read_ints(what, shape, sizes);
   read_ints(what, strides, steps);
   if (sizes.size() != steps.size())
     raise(PyExc_ValueError, "[%s] %d sizes and %d strides", what, sizes.size(), steps.size());
-  return rl::layout_intern(dtype, Device::CPU, sizes.size(), sizes.data(), steps.data());
+  return rl::layout_intern(dtype, device, sizes.size(), sizes.data(), steps.data());
 }
 
 void routine_build(Plan* p, const Call& call) {

@@ -4,6 +4,7 @@
 // and is untracked.
 #include "tensor.h"
 
+#include "devices.h"
 #include "dtype.h"
 #include "operator.h"
 #include "tape.h"
@@ -284,7 +285,7 @@ int truth(PyObject* o) {
     if (t->layout->numel != 1)
       raise(PyExc_RuntimeError, "Boolean value of Tensor with %s is ambiguous",
           t->layout->numel ? "more than one value" : "no values");
-    Ref value(scalar_of(t->layout->dtype, data_of(t)));
+    Ref value(tensor_item(t));
     return check(PyObject_IsTrue(value.py()));
   });
 }
@@ -411,7 +412,9 @@ Own<Tensor> tensor_empty(Layout* layout) {
       rl::layout_extent(layout, &low, &high);
       elements = high;
     }
-    storage = rl::storage_alloc(elements * rl::itemsize(layout->dtype));
+    const int64_t bytes = elements * rl::itemsize(layout->dtype);
+    storage = layout->device == Device::CPU ? rl::storage_alloc(bytes)
+                                            : rl::storage_alloc(layout->device, bytes);
   } catch (...) {
     rl::decref(layout);
     throw;
@@ -419,12 +422,16 @@ Own<Tensor> tensor_empty(Layout* layout) {
   return tensor_make(storage, layout, 0);
 }
 
-Own<Tensor> tensor_dense(DType dtype, int ndim, const int64_t* shape) {
-  return tensor_empty(rl::layout_dense(dtype, Device::CPU, ndim, shape));
+Own<Tensor> tensor_dense(DType dtype, int ndim, const int64_t* shape, Device device) {
+  return tensor_empty(rl::layout_dense(dtype, device, ndim, shape));
 }
 
 Own<Tensor> tensor_zeros(Layout* layout) {
   Own<Tensor> t = tensor_empty(layout);
+  if (layout->device != Device::CPU) {
+    fill_number(t.get(), Ref(check(PyLong_FromLong(0))).py());
+    return t;
+  }
   int64_t low = 0, high = layout->numel;
   if (!layout->dense && !layout->contiguous) rl::layout_extent(layout, &low, &high);
   char* at = static_cast<char*>(t->storage->data);

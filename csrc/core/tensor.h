@@ -53,7 +53,7 @@ inline PyObject* py(Tensor* t) { return reinterpret_cast<PyObject*>(t); }
 
 Own<Tensor> tensor_make(Storage* stolen, Layout* stolen_layout, int64_t offset);
 Own<Tensor> tensor_empty(Layout* stolen);  // extent must start at 0: dense or positive strides
-Own<Tensor> tensor_dense(DType, int ndim, const int64_t* shape);  // C order
+Own<Tensor> tensor_dense(DType, int ndim, const int64_t* shape, Device = Device::CPU);  // C order
 Own<Tensor> tensor_zeros(Layout* stolen);
 Own<Tensor> tensor_alias(Tensor*);  // same memory and version counter, no gradient
 Own<Tensor> tensor_subclass(PyTypeObject*, Tensor*);  // the same as an instance of a subclass

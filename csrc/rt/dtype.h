@@ -1,6 +1,7 @@
 // Element types. Takes nothing; the ids are shared with rushlight/dtypes.py and never change.
 #pragma once
 #include <cstdint>
+#include "device.h"
 
 namespace rl {
 
@@ -21,8 +22,6 @@ constexpr const char* dtype_name(DType d) {
   return names[static_cast<int>(d)];
 }
 constexpr bool is_floating(DType d) { return d >= DType::Float16; }
-
-enum class Device : uint8_t { CPU = 0, CUDA = 1 };
 
 // A run-time number handed to a kernel: `f` where the kernel computes in floating point, `i` elsewhere.
 union Number { double f; int64_t i; };

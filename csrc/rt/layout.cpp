@@ -83,7 +83,7 @@ Layout* layout_intern(DType dtype, Device device, int ndim, const int64_t* shape
                       const int64_t* strides) {
   if (ndim < 0 || ndim > kMaxDims)
     fail(ErrorKind::Runtime, "tensors have at most %d dimensions, got %d", kMaxDims, ndim);
-  uint64_t hash = mix(static_cast<uint64_t>(dtype) << 16 | static_cast<uint64_t>(device) << 8,
+  uint64_t hash = mix(static_cast<uint64_t>(dtype) << 24 | static_cast<uint64_t>(device) << 8,
                       static_cast<uint64_t>(ndim));
   for (int d = 0; d < ndim; ++d)
     hash = mix(mix(hash, static_cast<uint64_t>(shape[d])), static_cast<uint64_t>(strides[d]));

@@ -180,6 +180,33 @@ Storage* storage_alloc(int64_t nbytes) {
   return s;
 }
 
+namespace {
+DeviceMemory memories[kDeviceTypes];
+}
+
+void device_memory_register(DeviceType type, DeviceMemory memory) {
+  memories[static_cast<int>(type)] = memory;
+}
+
+bool device_ready(Device device) {
+  const DeviceType type = device_type(device);
+  return type != DeviceType::CUDA || memories[static_cast<int>(type)].alloc;
+}
+
+Storage* storage_alloc(Device device, int64_t nbytes) {
+  const DeviceType type = device_type(device);
+  if (type == DeviceType::CPU) return storage_alloc(nbytes);
+  if (type == DeviceType::Meta) {
+    Storage* s = storage_external(nullptr, nbytes, nullptr, nullptr);
+    s->device = device;
+    return s;
+  }
+  if (!device_ready(device))
+    fail(ErrorKind::Runtime, "device %s:%d is not available: no runtime for it is loaded",
+         device_type_name(type), device_index(device));
+  return memories[static_cast<int>(type)].alloc(device, nbytes);
+}
+
 Storage* storage_external(void* data, int64_t nbytes, void (*deleter)(void*), void* context) {
   Storage* s = static_cast<Storage*>(std::malloc(sizeof(Storage)));
   if (!s) fail(ErrorKind::Memory, "no memory for a storage header");
@@ -195,6 +222,7 @@ void storage_free(Storage* s) {
     if (deleter) deleter(context);
     return;
   }
+  if (s->device != Device::CPU) return memories[static_cast<int>(device_type(s->device))].free(s);
   Cache& c = cache();
   const int64_t block = block_bytes(s);
   c.stats.in_use -= block;

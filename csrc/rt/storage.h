@@ -1,4 +1,4 @@
-// Storage and the caching CPU allocator. Large blocks stay warm (page faults cost a factor of 4.9 on 64 MB).
+// Storage, the table of devices' allocators, and the caching CPU allocator. Large blocks stay warm (page faults cost a factor of 4.9 on 64 MB).
 // Reference counts are plain integers: touch them under the GIL (or from one thread).
 #pragma once
 #include <cstddef>
@@ -18,7 +18,17 @@ struct Storage {
   Storage* next;               // free list
 };
 
-Storage* storage_alloc(int64_t nbytes);                       // 64-byte aligned; throws Memory with what was asked, held, limit
+// What a device's runtime registers. `alloc` gives a Storage of one reference whose device is set;
+// `free` gets it back when the last reference is dropped.
+struct DeviceMemory {
+  Storage* (*alloc)(Device, int64_t nbytes);
+  void (*free)(Storage*);
+};
+void device_memory_register(DeviceType, DeviceMemory);
+bool device_ready(Device);                                    // has an allocator
+
+Storage* storage_alloc(int64_t nbytes);                       // CPU: 64-byte aligned; throws Memory with what was asked, held, limit
+Storage* storage_alloc(Device, int64_t nbytes);               // by the device's allocator; Meta: no memory at all
 Storage* storage_external(void* data, int64_t nbytes, void (*deleter)(void*), void* context);
 void storage_free(Storage*);
 inline void incref(Storage* s) { ++s->refs; }

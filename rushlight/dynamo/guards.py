@@ -27,11 +27,12 @@ class Guard:
         name = self.source.name if self.source is not None else ""
         p = self.payload
         if self.kind == "tensor":
-            cls, dtype, _, grad, sizes, strides, _ = p
+            cls, dtype, _, grad, sizes, strides, _, device = p
             shape = ", ".join("?" if n is None else str(n) for n in sizes)
             more = "" if strides is None else f", strides {list(strides)}"
             flag = ", requires_grad" if grad else ""
-            return f"{name} is {cls.__name__} {dtype.name}[{shape}]{more}{flag}"
+            there = "" if device.type == "cpu" else f" on {device}"
+            return f"{name} is {cls.__name__} {dtype.name}[{shape}]{more}{flag}{there}"
         if self.kind in ("is", "none"):
             return f"{name} is {short(p)}"
         if self.kind == "type":

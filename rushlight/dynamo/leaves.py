@@ -121,8 +121,28 @@ def set_mode_word(f: Any, word: Any) -> None:
     state.graph.effects = True
 
 
-def empty(f: Any, shape: Any, dtype: Any = None, *rest: Any) -> Any:
+ELSEWHERE = 64  # of the mode word: new tensors do not go to the CPU
+
+
+def creation_device(f: Any) -> Any:
+    if f.state.mode & ELSEWHERE:
+        raise unsupported(
+            "a tensor made on a default device that is not the CPU", "graphs make tensors there"
+        )
+    return _core.resolve_device("cpu")
+
+
+def resolve_device(f: Any, device: Any) -> Any:
+    if device is None:
+        return creation_device(f)
+    if str(device) != "cpu":
+        raise unsupported(f"a move to {str(device)!r}", "graphs stay on one device")
+    return _core.resolve_device("cpu")
+
+
+def empty(f: Any, shape: Any, dtype: Any = None, device: Any = None) -> Any:
     state = f.state
+    resolve_device(f, device)
     dtype = dtype or default_dtype(f)
     sizes = state.lower(tuple(shape) if isinstance(shape, (list, tuple)) else (shape,))
     layout = dense(sizes, dtype.name)
@@ -130,9 +150,10 @@ def empty(f: Any, shape: Any, dtype: Any = None, *rest: Any) -> Any:
     return state.result(node, layout, [], False)
 
 
-def tensor(f: Any, data: Any, dtype: Any = None) -> Any:
+def tensor(f: Any, data: Any, dtype: Any = None, device: Any = "cpu") -> Any:
     """A tensor of constants: made anew in each run."""
     state = f.state
+    resolve_device(f, device)
     state.realize_all(data)
     plain = state.native(constants, data)
     example = state.native(_core.tensor, plain, dtype)
@@ -264,6 +285,8 @@ NATIVE_LEAVES: dict[Any, Any] = {
     _core.set_mode: set_mode,
     _core.is_grad_enabled: lambda f: bool(f.state.mode & 1),
     _core.mode: lambda f: f.state.mode,
+    _core.creation_device: creation_device,
+    _core.resolve_device: resolve_device,
     _core.empty: empty,
     _core.tensor: tensor,
     _core.can_cast: lambda f, a, b: _core.can_cast(a, b),

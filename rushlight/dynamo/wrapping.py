@@ -161,6 +161,7 @@ class Wrapping:
         if cls is eager.device:
             self.guard("type", source, cls)
             self.guard("eq", source.child("attr", "type"), value.type)
+            self.guard("eq", source.child("attr", "index"), value.index)
             return self.remember(value, value, source)
         if cls is types.CellType:
             return self.wrap_cell(value, source)
@@ -226,6 +227,12 @@ class Wrapping:
                 "its methods may mean anything",
                 "Pass a plain Tensor, or leave this function to eager mode.",
             )
+        if value.device.type == "meta":
+            raise unsupported(
+                "a tensor on the meta device",
+                "compiled code computes, and there is no data",
+                "Call the function itself: eager mode gives the shapes.",
+            )
         layout = Layout(
             tuple(value.shape), tuple(value.stride()), value.dtype.name, 0, str(value.device)
         )
@@ -234,7 +241,7 @@ class Wrapping:
         self.guard(
             "tensor",
             source,
-            (cls, value.dtype, layout.rank, value.requires_grad, sizes, strides, leaf),
+            (cls, value.dtype, layout.rank, value.requires_grad, sizes, strides, leaf, value.device),
         )
         var = TensorVar(self, layout, None, cls, value.requires_grad, leaf, None, value)
         return self.remember(var, value, source)

@@ -107,7 +107,6 @@ def at_first_use(hook, module, name):
 def install():
     _core.set_hooks(
         dispatch=dispatching.dispatch,
-        device=device,
         **{
             hook: at_first_use(hook, module, name)
             for hook, module, name in (

@@ -22,7 +22,9 @@ def make_backward(operator, values, outs, needs):
     a = Arguments(op, named_dtypes(op, inputs))
     outs = outs if isinstance(outs, tuple) else (outs,)
     results = [Symbol(layout_of(x), recorder, "out") for x in outs]
-    gs = [Symbol(dense(x.shape, x.dtype), recorder, "g") for x in results]
+    gs = [
+        Symbol(dense(x.shape, x.dtype, None, x.layout.device), recorder, "g") for x in results
+    ]
     operands = flat(op, inputs)
     wants = [bool(needs >> i & 1) for i in range(len(operands))]
     with recorder:

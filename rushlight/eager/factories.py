@@ -3,8 +3,10 @@ one sequence of them.
 """
 
 from math import ceil, isfinite
+from typing import Any
 
 from rushlight import _core
+from rushlight.errors import Unsupported
 from rushlight.ops import TABLE
 from rushlight.ops.declare import FACTORIES
 from rushlight.sym import Sym
@@ -12,6 +14,7 @@ from rushlight.sym import Sym
 from . import formats, randomness
 
 DEFAULT = [_core.float32]
+CPU: Any = None  # the device; `methods` makes it
 
 
 def get_default_dtype():
@@ -31,10 +34,60 @@ def dtype_of(dtype):
 
 
 def device_of(device):
-    if device is not None and str(device).split(":")[0] != "cpu":
-        raise RuntimeError(
-            f"device {str(device)!r} is not available: this build runs on the CPU only so far"
+    """The device itself (None where none is given); RuntimeError where it is not available."""
+    if device is None or device is CPU:
+        return device
+    if not isinstance(device, (str, int)) and not hasattr(device, "index"):
+        raise TypeError(
+            f"argument 'device' must be rushlight.device, not {type(device).__name__}"
         )
+    device = _core.resolve_device(device)
+    if FACTORIES and device is not CPU:
+        raise Unsupported(
+            "compile",
+            f"a tensor made on {str(device)!r} inside a graph",
+            "Make it outside and hand it in.",
+        )
+    return device
+
+
+def creating(device):
+    """Whether new tensors go elsewhere than to the CPU: to `device`, or where none is given to this
+    thread's default.
+    """
+    return (_core.creation_device() if device is None else device) is not CPU
+
+
+def created(operator, device, *args, **options):
+    """A call of an operator without operands, whose output goes to `device`."""
+    native = TABLE[operator].native
+    if device is None or device is _core.creation_device():
+        return native(*args, **options)
+    before = _core.set_creation_device(device)
+    try:
+        return native(*args, **options)
+    finally:
+        _core.set_creation_device(before)
+
+
+def moved(x, device):
+    """x on `device` (None: this thread's default): itself where it is there."""
+    device = _core.creation_device() if device is None else device
+    if x.device is device:
+        return x
+    made = _core.empty_strided(tuple(x.shape), dense_strides(x), x.dtype, device)
+    return TABLE["copy"].native.inplace(made, x)
+
+
+def dense_strides(x):
+    """Those of a dense copy of a tensor, which lies in memory as the tensor does."""
+    strides = strides_like(x, None)
+    if strides is None:
+        strides, step = [], 1
+        for n in reversed(x.shape):
+            strides.insert(0, step)
+            step *= max(n, 1)
+    return tuple(strides)
 
 
 def sizes(args):
@@ -80,14 +133,15 @@ def empty(
 ):
     """Memory as it is found. Default dtype float32."""
     size = shape_of(shape, size)
-    device_of(device)
+    device = device_of(device)
     dtype = dtype_of(dtype)
     if FACTORIES:  # a graph is being recorded: a value of the graph's own
         return zeros(*size, dtype=dtype, requires_grad=requires_grad)
     dtype = dtype or DEFAULT[0]
     if memory_format is not None:
-        return finished(formats.empty(sizes(size), dtype, memory_format), requires_grad, out)
-    return finished(_core.empty(sizes(size), dtype), requires_grad, out)
+        made = formats.empty(sizes(size), dtype, memory_format, device)
+        return finished(made, requires_grad, out)
+    return finished(_core.empty(sizes(size), dtype, device), requires_grad, out)
 
 
 LARGEST = {
@@ -121,7 +175,7 @@ def check_range(operator, value, dtype):
 
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=None, layout=None):
     """Every element is `fill_value`; dtype by its type where none is given."""
-    device_of(device)
+    device = device_of(device)
     dtype = dtype_of(dtype)
     if isinstance(fill_value, _core.Tensor):
         dtype, fill_value = dtype or fill_value.dtype, fill_value.item()
@@ -137,7 +191,8 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=
         dtype = getattr(_core, dtype)
     check_range("full", fill_value, dtype)
     shape = sizes((size,)) if not isinstance(size, int) else (size,)
-    return finished(TABLE["full"].native(shape, fill_value, dtype=dtype), requires_grad, out)
+    made = created("full", device, shape, fill_value, dtype=dtype)
+    return finished(made, requires_grad, out)
 
 
 def zeros(
@@ -161,7 +216,8 @@ def ones(
 def strides_like(input, memory_format):
     """Those of a dense tensor that lies in memory as `input` does; None for C order."""
     if memory_format in ("channels_last", "channels_last_3d"):
-        return formats.empty(tuple(input.shape), input.dtype, memory_format).stride()
+        like = formats.empty(tuple(input.shape), input.dtype, memory_format, "meta")
+        return like.stride()
     if memory_format is not None and "preserve" not in str(memory_format):
         return None
     if not isinstance(input, _core.Tensor) or input.is_contiguous():
@@ -173,25 +229,31 @@ def strides_like(input, memory_format):
     return like_operands([layout], shape, input.dtype.name, "cpu").strides
 
 
+def device_like(input, device):
+    if device is not None or not isinstance(input, _core.Tensor):
+        return device_of(device)
+    return input.device
+
+
 def empty_like(
     input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None,
     pin_memory=False,
 ):  # fmt: skip
     """Memory as it is found, of the shape, dtype and order of dims of `input`."""
     dtype, strides = dtype_of(dtype) or input.dtype, strides_like(input, memory_format)
+    device = device_like(input, device)
     if strides is None:
         return empty(tuple(input.shape), dtype=dtype, device=device, requires_grad=requires_grad)
-    device_of(device)
-    return finished(_core.empty_strided(tuple(input.shape), strides, dtype), requires_grad)
+    made = _core.empty_strided(tuple(input.shape), strides, dtype, device)
+    return finished(made, requires_grad)
 
 
 def empty_strided(
     size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False
 ):
     """Memory as it is found, of the given sizes and strides."""
-    device_of(device)
-    dtype = dtype_of(dtype)
-    made = _core.empty_strided(tuple(size), tuple(stride), dtype or DEFAULT[0])
+    device, dtype = device_of(device), dtype_of(dtype)
+    made = _core.empty_strided(tuple(size), tuple(stride), dtype or DEFAULT[0], device)
     return finished(made, requires_grad)
 
 
@@ -200,6 +262,7 @@ def full_like(
     memory_format=None,
 ):  # fmt: skip
     dtype = dtype_of(dtype) or input.dtype
+    device = device_like(input, device)
     if strides_like(input, memory_format) is None:
         shape = tuple(input.shape)
         return full(shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -220,7 +283,7 @@ def ones_like(input, **options):
 
 def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False, out=None):
     """start, start + step, ... below end. int64 for ints, float32 otherwise."""
-    device_of(device)
+    device = device_of(device)
     dtype = dtype_of(dtype)
     start, end = (0, start) if end is None else (start, end)
     start, end, step = (v.item() if isinstance(v, _core.Tensor) else v for v in (start, end, step))
@@ -238,7 +301,8 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
         if not all(isinstance(v, int) for v in (start, end, step))
         else -(-(end - start) // step)
     )
-    return finished(TABLE["steps"].native((count,), start, step, dtype=dtype), requires_grad, out)
+    made = created("steps", device, (count,), start, step, dtype=dtype)
+    return finished(made, requires_grad, out)
 
 
 def drawn(operator, size, dtype, device, generator, requires_grad, out):
@@ -287,9 +351,8 @@ def randint(
         low, high, size = 0, low, high
     if high <= low:
         raise RuntimeError(f"[randint] expects 'low' < 'high', got low={low} and high={high}")
-    device_of(device)
-    dtype = dtype_of(dtype)
-    made = integers(sizes((size,)), low, high, generator)
+    device, dtype = device_of(device), dtype_of(dtype)
+    made = integers(sizes((size,)), low, high, generator, device)
     dtype = dtype or (_core.int64 if out is None else out.dtype)
     return finished(made.to(dtype), requires_grad, out)
 
@@ -305,9 +368,10 @@ def randperm(
     n, *, generator=None, out=None, dtype=None, layout=None, device=None, requires_grad=False
 ):
     """A random order of 0 .. n - 1."""
+    device = device_of(device)
     if n < 0:
         raise RuntimeError(f"[randperm] n must be non-negative, got {n}")
-    keys = rand(n, dtype=_core.float64, generator=generator)
+    keys = rand(n, dtype=_core.float64, generator=generator, device=device)
     made = TABLE["argsort"].native(keys, stable=True)
     dtype = dtype or (_core.int64 if out is None else out.dtype)
     return finished(made.to(dtype), requires_grad, out)
@@ -317,17 +381,17 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
     """A copy of numbers, nested sequences, an array or a tensor. dtype is inferred as PyTorch
     does.
     """
-    device_of(device)
-    dtype = dtype_of(dtype)
+    device, dtype = device_of(device), dtype_of(dtype)
     if isinstance(data, _core.Tensor):
         out = data.detach().clone()
         out = out if dtype is None else out.to(dtype)
+        device = out.device if device is None and not creating(None) else device
     elif hasattr(data, "__array_interface__") or hasattr(data, "__array__"):
         out = from_numpy_copy(data)
         out = out if dtype is None else out.to(dtype)
     else:
-        out = _core.tensor(data, dtype)
-    return finished(out, requires_grad)
+        out = _core.tensor(data, dtype, CPU)
+    return finished(moved(out, device) if creating(device) else out, requires_grad)
 
 
 def from_numpy_copy(data):
@@ -341,14 +405,15 @@ def from_numpy_copy(data):
 
 def as_tensor(data, dtype=None, device=None):
     """Like `tensor`, without a copy where the memory can be shared."""
-    device_of(device)
-    dtype = dtype_of(dtype)
+    device, dtype = device_of(device), dtype_of(dtype)
     if isinstance(data, _core.Tensor):
-        return data if dtype is None else data.to(dtype)
+        out = data if dtype is None else data.to(dtype)
+        return out if device is None and not creating(None) else moved(out, device)
     if hasattr(data, "__array_interface__") and hasattr(data, "__setitem__"):  # no numpy scalar
         out = _core.from_numpy(data)
-        return out if dtype is None else out.to(dtype)
-    return tensor(data, dtype=dtype)
+        out = out if dtype is None else out.to(dtype)
+        return moved(out, device) if creating(device) else out
+    return tensor(data, dtype=dtype, device=device)
 
 
 def eye(
@@ -358,13 +423,12 @@ def eye(
     m = n if m is None else m
     if n < 0 or m < 0:
         raise RuntimeError(f"[eye] n and m must be greater or equal to 0, got {n} and {m}")
-    device_of(device)
-    dtype = dtype_of(dtype)
+    device, dtype = device_of(device), dtype_of(dtype)
     dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
     if FACTORIES:  # a graph is being recorded: no writes
         made = arange(n).unsqueeze(1).eq(arange(m)).to(dtype)
     else:
-        made = zeros(n, m, dtype=dtype)
+        made = zeros(n, m, dtype=dtype, device=device)
         TABLE["fill"].native.inplace(made.diagonal(), 1)
         made = made.data  # as if it had never been written
     return finished(made, requires_grad, out)
@@ -374,18 +438,18 @@ def linspace(
     start, end, steps, *, out=None, dtype=None, layout=None, device=None, requires_grad=False
 ):
     """`steps` numbers from start to end, both included: counted from the nearer end."""
-    device_of(device)
-    dtype = dtype_of(dtype)
+    device, dtype = device_of(device), dtype_of(dtype)
     start, end = (v.item() if isinstance(v, _core.Tensor) else v for v in (start, end))
     if steps < 0:
         raise RuntimeError(f"[linspace] number of steps must be non-negative, got {steps}")
     dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
     wide = dtype if dtype.is_floating_point and dtype.itemsize > 2 else _core.float64
     if steps == 1:
-        made = full((1,), start, dtype=dtype)
+        made = full((1,), start, dtype=dtype, device=device)
     else:
         step = (float(end) - float(start)) / max(steps - 1, 1)
-        made = TABLE["spaced"].native((steps,), float(start), float(end), step, steps, dtype=wide)
+        numbers = float(start), float(end), step, steps
+        made = created("spaced", device, (steps,), *numbers, dtype=wide)
         made = made.to(dtype)
     return finished(made, requires_grad, out)
 
@@ -402,7 +466,7 @@ def logspace(
     return finished(made, requires_grad, out)
 
 
-def triangle_indices(row, col, offset, keep, dtype):
+def triangle_indices(row, col, offset, keep, dtype, device):
     """The places (row, column) of a [row, col] table that `keep(column - row, offset)` is true of,
     row by row: [2, count].
     """
@@ -410,24 +474,25 @@ def triangle_indices(row, col, offset, keep, dtype):
         raise RuntimeError(f"[tril_indices] row and col must be non-negative, got {row} and {col}")
     if FACTORIES:  # a graph is being recorded: a constant of it, for its size hangs on values
         at = [(i, j) for i in range(row) for j in range(col) if keep(j - i, offset)]
-        made = _core.tensor([i for i, _ in at] + [j for _, j in at], _core.int64)
+        made = _core.tensor([i for i, _ in at] + [j for _, j in at], _core.int64, CPU)
         made = made.reshape(2, len(at))
     else:
-        gap = arange(col) - arange(row).unsqueeze(1)
+        gap = arange(col, device=CPU) - arange(row, device=CPU).unsqueeze(1)
         made = TABLE["transpose"].native(keep(gap, offset).nonzero(), 0, 1).contiguous()
+        made = moved(made, device) if creating(device) else made
     return made if dtype is None else made.to(dtype)
 
 
 def tril_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
     """Rows and columns of the elements on and below a diagonal."""
-    device_of(device)
-    return triangle_indices(row, col, offset, lambda gap, offset: gap <= offset, dtype)
+    device = device_of(device)
+    return triangle_indices(row, col, offset, lambda gap, offset: gap <= offset, dtype, device)
 
 
 def triu_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
     """Rows and columns of the elements on and above a diagonal."""
-    device_of(device)
-    return triangle_indices(row, col, offset, lambda gap, offset: gap >= offset, dtype)
+    device = device_of(device)
+    return triangle_indices(row, col, offset, lambda gap, offset: gap >= offset, dtype, device)
 
 
 def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False, layout=None):
@@ -437,6 +502,8 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False, layout=Non
 
 def new(self, factory, size, dtype, options):
     options.pop("layout", None)
+    if options.get("device") is None and isinstance(self, _core.Tensor):
+        options["device"] = self.device
     return factory(*size, dtype=dtype or self.dtype, **options)
 
 

@@ -65,9 +65,10 @@ def laid(x, wanted, operator="contiguous", copy=False):
     return permute(clone(permute(x, there), memory_format="contiguous"), back)
 
 
-def empty(sizes, dtype, wanted):
+def empty(sizes, dtype, wanted, device=None):
     """Memory as it is found, in the format."""
     if wanted is None or check("empty", len(sizes), wanted) in ("contiguous", "preserve"):
-        return _core.empty(sizes, dtype)
+        return _core.empty(sizes, dtype, device)
     there, back = inside(len(sizes))
-    return TABLE["permute"].native(_core.empty(tuple(sizes[d] for d in there), dtype), back)
+    made = _core.empty(tuple(sizes[d] for d in there), dtype, device)
+    return TABLE["permute"].native(made, back)

@@ -26,9 +26,9 @@ def index(x, key, *value):
     """x[key], or x[key] = value."""
     if value:
         return assign(x, key, value[0])
-    if type(key) is Tensor and key.dtype is _core.int64 and key.dim() and x.dim():
+    if type(key) is Tensor and plain_index(key) and x.dim() and key.device is x.device:
         return op("index")(x, [key], (0,))
-    if type(key) is tuple and len(key) <= x.dim() and all(map(plain_index, key)):
+    if type(key) is tuple and len(key) <= x.dim() and all(plain_index(k, x) for k in key):
         return op("index")(x, list(key), tuple(range(len(key))))
     view, indices, dims, mask = resolve(x, key)
     if mask is not None:
@@ -40,7 +40,7 @@ def index(x, key, *value):
 
 def assign(x, key, value):
     """x[key] = value; the value broadcasts to what the key selects."""
-    if type(key) is Tensor and type(value) in (Tensor, float):
+    if type(key) is Tensor and type(value) in (Tensor, float) and key.device is x.device:
         if plain_index(key) and type(value) is Tensor and value.dtype is x.dtype and x.dim():
             if tuple(value.shape) == (*key.shape, *x.shape[1:]):
                 return op("index_write").inplace(x, [key], value, (0,), False)
@@ -57,8 +57,9 @@ def assign(x, key, value):
         put(view, indices, dims, value, False)
 
 
-def plain_index(k):
-    return type(k) is Tensor and k.dtype is _core.int64 and k.dim() > 0
+def plain_index(k, x=None):
+    there = type(k) is Tensor and k.dtype is _core.int64 and k.dim() > 0
+    return there and (x is None or k.device is x.device)
 
 
 def value_for(x, value):
@@ -67,7 +68,7 @@ def value_for(x, value):
         return value
     if isinstance(value, (bool, int, float)):
         return bool(value) if x.dtype is _core.bool else value if floating(x) else int(value)
-    return factories.tensor(value, dtype=x.dtype)
+    return factories.tensor(value, dtype=x.dtype, device=x.device)
 
 
 def floating(x):
@@ -75,7 +76,7 @@ def floating(x):
 
 
 def as_tensor(x, value):
-    return value if isinstance(value, Tensor) else _core.tensor(value, x.dtype)
+    return value if isinstance(value, Tensor) else _core.tensor(value, x.dtype, x.device)
 
 
 def assign_masked(view, mask, value):
@@ -135,7 +136,7 @@ def resolve(x, key):
     """(view, index tensors, dims of the view that they index, mask). A mask over all of the view
     is given as it is, with no index tensors.
     """
-    items = entries(key)
+    items = [moved(x, item) for item in entries(key)]
     consumed = sum(map(extent, items))
     rank = x.dim()
     if consumed > rank:
@@ -184,6 +185,13 @@ def resolve(x, key):
             indices.append(item)
             dims.append(dim)
     return view, indices, tuple(dims), None
+
+
+def moved(x, item):
+    """Index tensors on the CPU may index tensors elsewhere."""
+    if isinstance(item, Tensor) and item.device is not x.device and item.device.type == "cpu":
+        return factories.moved(item, x.device)
+    return item
 
 
 def check_mask(x, mask, at):
@@ -249,7 +257,7 @@ def made(k):
             k = k.astype("int64")
         return _core.from_numpy(numpy.ascontiguousarray(k).reshape(k.shape))
     try:
-        return factories.tensor(k)
+        return factories.tensor(k, device="cpu")
     except (TypeError, ValueError) as error:
         raise TypeError(f"[index] {type(k).__name__} is no valid index: {error}") from None
 

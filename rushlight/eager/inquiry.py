@@ -9,7 +9,6 @@ from typing import Any
 from rushlight import _core, dtypes
 
 from . import factories
-from .methods import device
 from .storage import UntypedStorage
 
 Tensor = _core.Tensor
@@ -218,14 +217,14 @@ def set_default_dtype(d):
     _core.plan_clear()  # plans were made under the other default
 
 
-def set_default_device(device_):
-    """Only the CPU is there."""
-    if device_ is not None and device(device_).type != "cpu":
-        raise RuntimeError(f"[set_default_device] {device_!r} is not available: CPU only so far")
+def set_default_device(device):
+    """Where tensors are created whose calls give no device; None: the CPU."""
+    _core.set_creation_device(device)
 
 
 def get_default_device():
-    return device("cpu")
+    """Where tensors are created whose calls give no device."""
+    return _core.creation_device()
 
 
 # ---- switches

@@ -38,19 +38,46 @@ class Size(tuple):
         return Size(tuple(self) + tuple(other))
 
 
-class device:
-    """Where a tensor lives: `device("cpu")`, `device("cuda", 0)`."""
+TYPES = ("cpu", "cuda", "meta")
 
-    __slots__ = ("type", "index")
+
+class device:
+    """A device: `device("cpu")`, `device("cuda", 0)`, `device("cuda:0")`, `device("meta")` (shapes
+    and no data). `with device("meta"):` makes it the device of tensors that are created inside.
+    """
+
+    __slots__ = ("type", "index", "before")
 
     def __init__(self, type, index=None):
-        text = str(type)
-        self.type = text.split(":")[0]
-        self.index = int(text.split(":")[1]) if ":" in text else index
-        if self.type not in ("cpu", "cuda", "meta"):
-            raise RuntimeError(
-                f"Expected one of cpu, cuda, meta device type at start of device string: {text}"
+        if isinstance(type, device):
+            type, index = type.type, type.index if index is None else index
+        if isinstance(type, int) and not isinstance(type, bool):
+            type, index = "cuda", type
+        if not isinstance(type, str):
+            raise TypeError(
+                f"device(): argument 'type' (position 1) must be str, not {type.__class__.__name__}"
             )
+        if index is not None and not isinstance(index, int):
+            raise TypeError(
+                "device(): argument 'index' (position 2) must be int, not "
+                f"{index.__class__.__name__}"
+            )
+        self.type, colon, number = type.partition(":")
+        if self.type not in TYPES:
+            raise RuntimeError(
+                f"Expected one of cpu, cuda, meta device type at start of device string: {type}"
+            )
+        if colon and (not number.isdecimal() or number != str(int(number)) or int(number) > 255):
+            raise RuntimeError(f"Invalid device string: {type!r}")
+        if colon and index is not None:
+            raise RuntimeError(
+                f"type (string) must not include an index because index was passed explicitly: "
+                f"{type}"
+            )
+        self.index = int(number) if colon else index
+        if self.index is not None and self.index < 0:
+            raise RuntimeError(f"Device index must not be negative, got {self.index}")
+        self.before = None
 
     def __str__(self):
         return self.type if self.index is None else f"{self.type}:{self.index}"
@@ -66,22 +93,44 @@ class device:
     def __hash__(self):
         return hash((self.type, self.index))
 
+    def __reduce__(self):
+        return (device, (self.type,) if self.index is None else (self.type, self.index))
+
+    def __enter__(self):
+        before = _core.set_creation_device(self)
+        self.before = (before, self.before)  # one object may be entered again
+        return self
+
+    def __exit__(self, *_):
+        before, self.before = self.before
+        _core.set_creation_device(before)
+        return False
+
+
+_core.set_hooks(device=device)
+CPU = factories.CPU = _core.resolve_device("cpu")  # the one that tensors there answer
+
 
 def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):
     """The same values in another dtype or on another device; itself where nothing changes and
-    `copy` is False.
+    `copy` is False. NotImplementedError for the data of meta tensors, which have none.
     """
     for v in args:
         if isinstance(v, _core.dtype):
             dtype = v
         elif isinstance(v, type):
             dtype = factories.dtype_of(v)
-        elif isinstance(v, (Tensor, Value)):
+        elif isinstance(v, Tensor):
+            dtype, device = v.dtype, v.device
+        elif isinstance(v, Value):
             dtype = v.dtype
         elif not isinstance(v, bool):
             device = v
-    factories.device_of(device)
     dtype = factories.dtype_of(dtype)
+    if device is not None:
+        device = factories.device_of(device)
+        if isinstance(self, Tensor) and self.device is not device:
+            return sent(self, device, dtype, memory_format)
     dtype = getattr(_core, dtype) if isinstance(dtype, str) else dtype  # a recorded value's
     if dtype is None or dtype.name == getattr(self.dtype, "name", self.dtype):
         if memory_format is not None:
@@ -89,6 +138,30 @@ def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, mem
         return op("clone")(self) if copy else self
     out = op("to")(self, dtype=dtype)
     return out if memory_format is None else formats.laid(out, memory_format, "to")
+
+
+def sent(self, device, dtype, memory_format):
+    """A copy on another device, cast before or after: where the fewer bytes travel."""
+    first = dtype is not None and dtype.itemsize < self.dtype.itemsize
+    here = to(self, dtype, memory_format=memory_format) if first else self
+    made = factories.moved(here, device)
+    return made if first else to(made, dtype=dtype, memory_format=memory_format)
+
+
+def cpu(self, memory_format=None):
+    """The same values on the CPU."""
+    return to(self, device=CPU, memory_format=memory_format)
+
+
+def cuda(self, device=None, non_blocking=False, memory_format=None):
+    """The same values on a CUDA device: the current one, or that of a number or a name."""
+    device = "cuda" if device is None else device
+    return to(self, device=device, non_blocking=non_blocking, memory_format=memory_format)
+
+
+def get_device(self):
+    """The index of its CUDA device; -1 elsewhere."""
+    return -1 if self.device.index is None else self.device.index
 
 
 def contiguous(self, memory_format=None):
@@ -109,7 +182,7 @@ def converter(name):
 def copy_(self, src, non_blocking=False):
     """Overwrite with `src`, converted and broadcast."""
     return op("copy").inplace(
-        self, src if isinstance(src, Tensor) else _core.tensor(src, self.dtype)
+        self, src if isinstance(src, Tensor) else _core.tensor(src, self.dtype, CPU)
     )
 
 
@@ -156,9 +229,13 @@ METHODS = {
             ("bool", "bool"),
         )
     },
-    "cpu": lambda self: self,
-    "type_as": lambda self, other: to(self, other.dtype),
-    "is_cuda": property(lambda self: False),
+    "cpu": cpu,
+    "cuda": cuda,
+    "get_device": get_device,
+    "is_cpu": property(lambda self: self.device.type == "cpu"),
+    "is_cuda": property(lambda self: self.device.type == "cuda"),
+    "is_meta": property(lambda self: self.device.type == "meta"),
+    "type_as": lambda self, other: to(self, other),
     "layout": property(lambda self: "strided"),
     "nbytes": property(lambda self: self.numel() * self.element_size()),
 }

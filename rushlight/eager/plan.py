@@ -10,7 +10,7 @@ from rushlight.loops.lower import numbers_of, signature
 from rushlight.ops import TABLE
 from rushlight.ops.declare import HALVES, MISSING, Arguments, derived, many
 from rushlight.ops.layouts import Layout
-from rushlight.ops.recording import NumberSymbol, Recorder, Symbol
+from rushlight.ops.recording import NumberSymbol, Recorder, Symbol, hinted
 from rushlight.ops.values import Fake
 from rushlight.reasons import refuse
 
@@ -29,6 +29,8 @@ def make_plan(operator, values, needs):
     recorder = Recorder()
     inputs = symbols(recorder, op, values)
     a = Arguments(op, named_dtypes(op, inputs))
+    if op.kind in ("scalar", "rows", "library", "assemble") and on_meta(a):
+        return layouts_only(op, a)
     if op.kind in ("scalar", "rows"):
         return leaf(recorder, op, a, inputs)
     if op.kind == "library":
@@ -42,6 +44,26 @@ def make_plan(operator, values, needs):
         else:
             out = op.body(*a.values)
     return program.build(recorder, inputs, out, transparent=op.rule is derived)
+
+
+def on_meta(a):
+    if a.tensors:
+        return a.device == "meta"
+    return _core.creation_device().type == "meta"
+
+
+def layouts_only(op, a):
+    """The plan on the meta device: the outputs' layouts by the layout rule, and nothing to run."""
+    a = hinted(a)
+    best, results = op.dtypes(a)
+    if op.kind != "assemble":
+        converted(op, a)  # for what it refuses
+    if op.kind == "library" and not op.routine:
+        check_product(op, a, best)
+    layouts = op.infer(a)
+    return _core.MetaRecipe(
+        tuple((x.shape, x.strides, getattr(_core, d)) for x, d in zip(layouts, results))
+    )
 
 
 def casting_plan(op, values):
@@ -73,7 +95,7 @@ def symbols(recorder, op, values):
 
 
 def layout_of(x):
-    return Layout(tuple(x.shape), tuple(x.stride()), x.dtype.name, 0, "cpu")
+    return Layout(tuple(x.shape), tuple(x.stride()), x.dtype.name, 0, str(x.device))
 
 
 def named_dtypes(op, values):
@@ -231,11 +253,8 @@ def routine(recorder, op, a, inputs):
     )
 
 
-def library(recorder, op, a, inputs):
-    if op.routine:
-        return routine(recorder, op, a, inputs)
-    op.infer(a)
-    best, _ = op.dtypes(a)
+def check_product(op, a, best):
+    """What a product takes: operands of one dtype, but bool."""
     for _, x in a.operands():
         if x.dtype != best:
             raise RuntimeError(
@@ -244,6 +263,14 @@ def library(recorder, op, a, inputs):
             )
     if best == "bool":
         raise NotImplementedError(f"[{op.name}] \"{op.name}\" not implemented for 'bool'")
+
+
+def library(recorder, op, a, inputs):
+    if op.routine:
+        return routine(recorder, op, a, inputs)
+    op.infer(a)
+    best, _ = op.dtypes(a)
+    check_product(op, a, best)
     at = op.position
     given = lambda name: at[name] if name in at and not a.is_default(at[name]) else None
     if "mat1" in at:

@@ -72,7 +72,15 @@ def text(x):
     suffixes = []
     usual = dtypes.DEFAULT
     default = dtype.name in (usual, "int64", "bool")
-    if plain.numel() == 0:
+    place = plain.device
+    if place.type != "cpu":
+        suffixes.append(f"device={str(place)!r}")
+    if place.type == "meta":
+        suffixes.append(f"size={tuple(plain.shape)}")
+        if dtype.name != usual:
+            suffixes.append(f"dtype={dtype!r}")
+        body = "..."
+    elif plain.numel() == 0:
         if plain.dim() != 1:
             suffixes.append(f"size={tuple(plain.shape)}")
         if dtype.name != usual:
@@ -81,7 +89,8 @@ def text(x):
     else:
         if not default:
             suffixes.append(f"dtype={dtype!r}")
-        shown = plain.to(_float32()) if dtype.name in ("float16", "bfloat16") else plain
+        shown = plain.cpu()
+        shown = shown.to(_float32()) if dtype.name in ("float16", "bfloat16") else shown
         format_ = Formatter(leaves(shown), dtype.is_floating_point)
         body = nested(shown, 7, format_)
     if x.grad_fn is not None:

@@ -74,7 +74,8 @@ class Generator:
         self._seed, self.offset = position
 
     def get_state(self):
-        return _core.tensor(list(struct.pack("<qq", self._seed, self.offset)), _core.uint8)
+        state = list(struct.pack("<qq", self._seed, self.offset))
+        return _core.tensor(state, _core.uint8, "cpu")
 
     def set_state(self, state):
         """What get_state gave, of this generator or another. Returns the generator."""
@@ -116,7 +117,9 @@ def set_rng_state(state):
 
 
 def filled(operator, out, generator=None):
-    """`out` overwritten with one number an element from the stream."""
+    """`out` overwritten with one number an element from the stream. Meta tensors draw nothing."""
+    if isinstance(out, _core.Tensor) and out.device.type == "meta":
+        return out
     where = (generator or default_generator).reserve(prod(out.shape))
     return TABLE[operator].native.inplace(out, *where)
 

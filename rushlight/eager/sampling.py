@@ -28,14 +28,19 @@ def floating(name, self):
         raise NotImplementedError(f'[{name}] "{name}" not implemented for {name_of(self.dtype)!r}')
 
 
-def uniform(shape, generator, dtype=_core.float32):
-    return randomness.filled("uniform", _core.empty(tuple(shape), dtype), generator)
+def place(x):
+    """The device of a tensor; None for recorded values."""
+    return x.device if isinstance(x, Tensor) else None
+
+
+def uniform(shape, generator, dtype=_core.float32, device=None):
+    return randomness.filled("uniform", _core.empty(tuple(shape), dtype, device), generator)
 
 
 def unit(self, generator):
     """Uniform numbers for every element of `self`, float64 only where it is."""
     wide = _core.float64 if name_of(self.dtype) == "float64" else _core.float32
-    return uniform(self.shape, generator, wide)
+    return uniform(self.shape, generator, wide, place(self))
 
 
 def written(self, drawn):
@@ -93,7 +98,7 @@ def geometric_(self, p, *, generator=None):
     """Overwrite with the number of trials up to the first success of probability p."""
     if not 0 < p < 1:
         raise RuntimeError(f"[geometric_] expects p to be in (0, 1), but got p={p}")
-    u = uniform(self.shape, generator, _core.float64)
+    u = uniform(self.shape, generator, _core.float64, place(self))
     trials = op("ceil")(op("log1p")(-u) / log1p(-p))
     return written(self, op("clamp")(trials, 1.0).to(self.dtype))
 
@@ -114,16 +119,16 @@ def random_(self, from_=None, to=None, *, generator=None, **named):
     low = low or 0
     if low >= to:
         raise RuntimeError(f"[random_] expects 'from' < 'to', but got from={low} >= to={to}")
-    return written(self, integers(self.shape, low, to, generator).to(self.dtype))
+    return written(self, integers(self.shape, low, to, generator, place(self)).to(self.dtype))
 
 
-def integers(shape, low, high, generator):
+def integers(shape, low, high, generator, device=None):
     """int64 on [low, high): the bits of two draws where a float64 does not hold the range."""
     span = high - low
     if span <= 2**53:
-        drawn = (uniform(shape, generator, _core.float64) * float(span)).to(_core.int64)
+        drawn = (uniform(shape, generator, _core.float64, device) * float(span)).to(_core.int64)
         return drawn.add_(low)
-    word = lambda: (uniform(shape, generator, _core.float64) * float(2**32)).to(_core.int64)
+    word = lambda: (uniform(shape, generator, _core.float64, device) * float(2**32)).to(_core.int64)
     drawn = (word() << 32) + word()  # 64 random bits
     if span < 2**63:
         drawn = op("remainder")(drawn & (2**63 - 1), span)
@@ -144,7 +149,7 @@ def bernoulli_(self, p=0.5, *, generator=None):
     """Overwrite with 1 with probability p (a number, or a tensor of probabilities), else 0."""
     checked_probability("bernoulli_", p)
     wide = _core.float64 if isinstance(p, Tensor) and p.dtype is _core.float64 else _core.float32
-    return written(self, op("lt")(uniform(self.shape, generator, wide), p))
+    return written(self, op("lt")(uniform(self.shape, generator, wide, place(self)), p))
 
 
 def bernoulli(input, p=None, *, generator=None, out=None):
@@ -170,7 +175,8 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, dtype=None, device=N
 
         like = tensors[0]
         shape = broadcast_shapes(*[v.shape for v in tensors])
-        drawn = randomness.filled("normal", _core.empty(tuple(shape), like.dtype), generator)
+        made = _core.empty(tuple(shape), like.dtype, like.device)
+        drawn = randomness.filled("normal", made, generator)
         made = drawn * std + mean
     else:
         if size is None:
@@ -219,7 +225,7 @@ def multinomial(self, num_samples, replacement=False, *, generator=None, out=Non
 
 def race(weights, generator):
     """Weight over an exponential number, never 0: the first to arrive is drawn by weight."""
-    u = uniform(weights.shape, generator, _core.float64)
+    u = uniform(weights.shape, generator, _core.float64, place(weights))
     return weights / (op("log1p")(-u) * -1.0 + 2.0**-60)
 
 
@@ -254,7 +260,7 @@ def feature_dropout(input, p=0.5, train=True):
     checked_dropout(p)
     if not train or p == 0 or not input.numel():
         return input
-    kept = op("ge")(uniform(channels(input), None), p).to(input.dtype)
+    kept = op("ge")(uniform(channels(input), None, device=place(input)), p).to(input.dtype)
     return input * (kept / (1 - p) if p < 1 else kept)
 
 
@@ -263,7 +269,7 @@ ALPHA = 1.7580993408473766  # of SELU, times its scale
 
 def alpha_mask(input, shape, p):
     """(a, b) of the affine map that keeps mean and deviation of SELU's results."""
-    kept = op("ge")(uniform(shape, None), p).to(input.dtype)
+    kept = op("ge")(uniform(shape, None, device=place(input)), p).to(input.dtype)
     a = 1.0 / ((ALPHA * ALPHA * p + 1) * (1 - p)) ** 0.5 if p < 1 else 0.0
     return kept * a, (kept - 1) * (ALPHA * a) + ALPHA * a * p
 
@@ -293,7 +299,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
         raise RuntimeError(f"[rrelu] expected lower <= upper, got {lower} and {upper}")
     slope = (lower + upper) / 2
     if training:
-        slope = uniform(input.shape, None) * (upper - lower) + lower
+        slope = uniform(input.shape, None, device=place(input)) * (upper - lower) + lower
         slope = slope.to(input.dtype)
     made = op("where")(op("gt")(input, 0), input, input * slope)
     return written(input, made) if inplace else made

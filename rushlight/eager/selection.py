@@ -12,6 +12,7 @@ from rushlight.ops.views import wrapped
 
 from . import factories
 from .indexing import count_of, index_put, index_put_
+from .sampling import place
 
 Tensor = _core.Tensor
 
@@ -194,7 +195,8 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
         input, dim = op("reshape")(input, (-1,)), 0
     n = input.shape[dim]
     if not isinstance(repeats, Tensor):
-        repeats = _core.tensor([repeats] if isinstance(repeats, int) else repeats, _core.int64)
+        repeats = [repeats] if isinstance(repeats, int) else repeats
+        repeats = _core.tensor(repeats, _core.int64, place(input))
     if repeats.dtype not in (_core.int64, _core.int32):
         raise RuntimeError("[repeat_interleave] repeats has to be Long or Int tensor")
     if repeats.dim() == 0 or repeats.dim() == 1 and len(repeats) == 1:
@@ -269,7 +271,8 @@ def distinct(x):
     runs = op("row_runs")(op("reshape")(x, (n, width)))
     count = runs[-1].item() + 1 if n else 0
     starts = op("run_starts")(runs, count)
-    lengths = op("diff")(op("cat")([starts, _core.tensor([n], _core.int64)])) if n else starts
+    end = _core.tensor([n], _core.int64, place(x))
+    lengths = op("diff")(op("cat")([starts, end])) if n else starts
     return op("index_select")(x, 0, starts), runs, lengths
 
 
@@ -322,7 +325,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     """Where each value would be put into the sorted rows so that they stay sorted."""
     number = not isinstance(input, Tensor) and isinstance(input, (bool, int, float))
     if number:
-        input = _core.tensor(input, sorted_sequence.dtype)
+        input = _core.tensor(input, sorted_sequence.dtype, place(sorted_sequence))
     return op("searchsorted")(
         sorted_sequence, input, out_int32=out_int32, right=right, side=side, sorter=sorter
     )
@@ -340,9 +343,9 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     """Whether each element is among the test elements; either may be a number."""
     if not isinstance(test_elements, Tensor) and isinstance(test_elements, (bool, int, float)):
-        test_elements = _core.tensor([test_elements])
+        test_elements = _core.tensor([test_elements], None, place(elements))
     if not isinstance(elements, Tensor) and isinstance(elements, (bool, int, float)):
-        elements = _core.tensor(elements)
+        elements = _core.tensor(elements, None, place(test_elements))
     return op("isin")(elements, test_elements, invert=invert)
 
 
@@ -365,7 +368,7 @@ def quantiles(input, q, dim, keepdim, interpolation, name, ignore_nan):
         if q.dtype is not input.dtype:
             raise RuntimeError(f"[{name}] q tensor must be same dtype as the input tensor")
     else:
-        q = _core.tensor(float(q), input.dtype)
+        q = _core.tensor(float(q), input.dtype, place(input))
     if q.numel() and not (op("amin")(q).item() >= 0 and op("amax")(q).item() <= 1):
         raise RuntimeError(f"[{name}] q values must be in the range [0, 1]")
     rank = input.dim()

@@ -219,10 +219,10 @@ def combinations(input, r=2, with_replacement=False):
     if r < 0:
         raise RuntimeError(f"[combinations] expects a non-negative number, got {r}")
     if r == 0:
-        return factories.empty(0, dtype=input.dtype)
+        return factories.empty(0, dtype=input.dtype, device=input.device)
     choose = combinations_with_replacement if with_replacement else combinations
     rows = list(choose(range(input.shape[0]), r))
-    flat = _core.tensor([i for row in rows for i in row], _core.int64)
+    flat = _core.tensor([i for row in rows for i in row], _core.int64, input.device)
     return input[flat].view(len(rows), r)
 
 

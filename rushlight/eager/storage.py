@@ -51,7 +51,8 @@ class UntypedStorage:
         return self.flat.device
 
     def cpu(self):
-        return self
+        """The same bytes on the CPU."""
+        return self if self.flat.is_cpu else UntypedStorage(self.flat.cpu())
 
     def memory(self):
         """The bytes themselves, as a writable memoryview that keeps them alive."""
@@ -83,6 +84,11 @@ class UntypedStorage:
     def __reduce_ex__(self, protocol):
         """Protocol 5 hands the memory over as a buffer: out of band nothing is copied."""
         from pickle import PickleBuffer
+
+        if self.flat.is_meta:
+            return empty_storage, (self.dtype.name, self.flat.numel(), "meta")
+        if not self.flat.is_cpu:
+            return sent_storage, (self.cpu(), str(self.device))
 
         memory = self.memory()
         data = PickleBuffer(memory) if protocol >= 5 else memory.tobytes()
@@ -136,9 +142,17 @@ def rebuild_storage(dtype, data):
     view = memoryview(data)
     if not isinstance(data, (bytes, bytearray)) and view.nbytes and not view.readonly:
         return UntypedStorage(_core.from_buffer(view, dtype))
-    storage = UntypedStorage(_core.empty((view.nbytes // dtype.itemsize,), dtype))
+    storage = UntypedStorage(_core.empty((view.nbytes // dtype.itemsize,), dtype, "cpu"))
     storage.memory()[:] = view.cast("B")
     return storage
+
+
+def empty_storage(dtype, count, device):
+    return UntypedStorage(_core.empty((count,), getattr(_core, dtype), device))
+
+
+def sent_storage(storage, device):
+    return UntypedStorage(storage.flat.to(device))
 
 
 def rebuild_tensor(cls, storage, dtype, offset, shape, stride, requires_grad, attributes=None):

@@ -1,5 +1,5 @@
 """What a Tensor says of itself under names of PyTorch's past and of its other devices: always
-dense, always on the CPU, never complex or quantized. And the words that change one in place without
+dense, never complex or quantized. And the words that change one in place without
 an operator: `resize_`, `fill_diagonal_`, `apply_`, `map_`.
 """
 
@@ -94,7 +94,7 @@ def resize_(self, *sizes, memory_format=None):
         whole = memory.tensor(self.dtype, 0, (memory.nbytes() // self.element_size(),), (1,))
         self.data = placed(whole, sizes, strides, self.storage_offset()).data
         return self
-    more = _core.empty((count,), self.dtype)
+    more = _core.empty((count,), self.dtype, self.device)
     if room > 0:
         old = memory.tensor(self.dtype, self.storage_offset(), (room,), (1,))
         more[:room].copy_(old)
@@ -128,7 +128,7 @@ def apply_(self, callable):
     """Every element replaced by `callable(element)`: slow, in Python."""
     if self.requires_grad:
         raise RuntimeError("Can't call apply_() on Variable that requires grad. Use detach() first")
-    made = _core.tensor([callable(v) for v in self.reshape(-1).tolist()], self.dtype)
+    made = _core.tensor([callable(v) for v in self.reshape(-1).tolist()], self.dtype, "cpu")
     return self.copy_(made.view(tuple(self.shape)))
 
 
@@ -138,7 +138,7 @@ def map_(self, tensor, callable):
         raise RuntimeError("Can't call map_() on Variable that requires grad. Use detach() first")
     other = tensor.expand(tuple(self.shape)).reshape(-1).tolist()
     pairs = zip(self.reshape(-1).tolist(), other, strict=True)
-    made = _core.tensor([callable(a, b) for a, b in pairs], self.dtype)
+    made = _core.tensor([callable(a, b) for a, b in pairs], self.dtype, "cpu")
     return self.copy_(made.view(tuple(self.shape)))
 
 
@@ -193,15 +193,13 @@ def itself(self):
 
 METHODS = {
     **dict.fromkeys(
-        "is_sparse is_meta is_quantized is_mkldnn is_mps is_xpu is_sparse_csr is_nested".split(),
+        "is_sparse is_quantized is_mkldnn is_mps is_xpu is_sparse_csr is_nested".split(),
         always(False),
     ),
-    "is_cpu": always(True),
     "is_complex": says(False),
     "is_conj": says(False),
     "is_neg": says(False),
     "is_pinned": says(False),
-    "get_device": says(-1),
     "is_signed": lambda self: self.dtype.is_signed,
     "is_nonzero": lambda self: bool(self),
     "is_same_size": lambda self, other: tuple(self.shape) == tuple(other.shape),

@@ -277,7 +277,7 @@ class Reader:
             )
         if self.content is not None and count and not record.begin % dtype.itemsize:
             return UntypedStorage(_core.from_buffer(self.content, dtype, (count,), record.begin))
-        out = UntypedStorage(_core.empty((count,), dtype))
+        out = UntypedStorage(_core.empty((count,), dtype, "cpu"))
         self.archive.read_into(f"data/{key}", out.memory())
         if self.swapped:
             swap(out.memory(), dtype.itemsize)

@@ -486,13 +486,3 @@ def test_a_view_of_a_leaf_from_an_array_is_not_written(oracle):
         y = lib.tensor(np.float32(2), requires_grad=True)
         with pytest.raises(RuntimeError, match="view of a leaf"):
             y.view(1).add_(1)
-
-
-def test_a_device_that_is_not_there():
-    for make in (
-        lambda: rl.empty(2, device="meta"),
-        lambda: rl.ones(2).to("meta"),
-        lambda: rl.nn.Linear(2, 2, device="cuda"),
-    ):
-        with pytest.raises(RuntimeError, match="is not available"):
-            make()
