@@ -238,11 +238,8 @@ class Wrapping:
         )
         layout, sizes, strides = self.symbolic_layout(value, layout, source)
         leaf = value.is_leaf
-        self.guard(
-            "tensor",
-            source,
-            (cls, value.dtype, layout.rank, value.requires_grad, sizes, strides, leaf, value.device),
-        )
+        facts = cls, value.dtype, layout.rank, value.requires_grad, sizes, strides
+        self.guard("tensor", source, (*facts, leaf, value.device))
         var = TensorVar(self, layout, None, cls, value.requires_grad, leaf, None, value)
         return self.remember(var, value, source)
 
