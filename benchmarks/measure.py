@@ -69,9 +69,15 @@ def fingerprint(result) -> list[float]:
     """Numbers by which peers' results are compared: mean, mean of squares, some elements."""
     while isinstance(result, (tuple, list)):
         result = result[0]
-    if not hasattr(result, "detach"):
+    if hasattr(result, "detach"):
+        array = result.detach().numpy()
+    elif hasattr(result, "shape"):
+        import numpy as np
+
+        array = np.asarray(result)
+    else:
         return [float(result)]
-    flat = result.detach().numpy().astype("float64").reshape(-1)
+    flat = array.astype("float64").reshape(-1)
     if flat.size == 0:
         return []
     picked = flat[:: max(1, flat.size // 5)][:5]

@@ -25,7 +25,18 @@ class Benchmark:
     check: float = 1e-4  # results of peers agree to this, relative; 0: not compared
 
 
+def as_it_is(function):
+    return function
+
+
+# What a peer does to a function or model before it is called: `benchmarks.compiled` puts `compile`
+# here.
+wrap: Callable = as_it_is
+
+
 def without_gradients(torch, function: Callable, *arguments) -> Step:
+    function = wrap(function)
+
     def step():
         with torch.no_grad():
             return function(*arguments)
@@ -75,6 +86,7 @@ def w6(torch) -> Cases:
     block = made(torch, "Block", 512, 8)
     x, target = tensor(torch, "x", (4, 256, 512)), tensor(torch, "y", (4, 256, 512))
     optimizer = torch.optim.SGD(block.parameters(), lr=0.0)
+    block = wrap(block)
 
     def step():
         optimizer.zero_grad()
@@ -196,6 +208,7 @@ def char_gpt(torch) -> Cases:
     fill(torch, model, "char_gpt")
     optimizer, _ = program.make_optimizer(model, 1e-5, 100, 1)
     x, y = ids(torch, (32, 128), 96), ids(torch, (32, 128), 96)
+    model = wrap(model)
     yield "char-GPT, training step", lambda: program.train_step(model, optimizer, x, y)
 
 
@@ -205,6 +218,7 @@ def lstm(torch) -> Cases:
     fill(torch, model, "lstm")
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
     x, y = ids(torch, (64, 32), 96), ids(torch, (64, 32), 96)
+    model = wrap(model)
     yield "LSTM, training step", lambda: program.train_step(model, optimizer, x, y, None)[0]
 
 
@@ -214,6 +228,7 @@ def cnn(torch) -> Cases:
     fill(torch, model, "cnn")
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
     x, y = tensor(torch, "digits", (64, 1, 8, 8)), ids(torch, (64,), 10)
+    model = wrap(model)
     yield "digits CNN, training step", lambda: program.train_step(model, optimizer, x, y)
 
 
