@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-_USAGE = """rushlight explain [SCRIPT [ARGS]] [-o PAGE.html] [--open] [--mode MODE]
+_USAGE = """rushlight explain [SCRIPT [ARGS]] [-o PAGE.html] [--open] [--mode MODE] [--all]
        [--device DEVICE] [--kernel NAME] [--op NAME] [--json FILE] [--rows N] [-q]"""
 _EXPLAIN = """
 Runs SCRIPT as `python SCRIPT ARGS` would, with recording on, and then shows the path that it took:
@@ -60,7 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--json", metavar="FILE", help="write the observed path; '-': stdout")
     explain.add_argument("-o", "--output", metavar="PAGE.html", help="write the page")
     explain.add_argument("--open", action="store_true", help="show the page in a browser")
-    explain.add_argument("--mode", choices=("eager", "compile"), default="", help="shown first")
+    explain.add_argument(
+        "--mode", choices=("eager", "compile"), default="", help="run it in this mode"
+    )
+    explain.add_argument(
+        "--all", action="store_true", help="run it once more in the mode it did not take"
+    )
     explain.add_argument("--device", choices=("cpu", "gpu"), default="", help="shown first")
     explain.add_argument("--rows", metavar="N", type=int, default=12, help="rows a table (12)")
     explain.add_argument("-q", "--quiet", action="store_true", help="no report")
@@ -76,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 _WITH_VALUE = ("--kernel", "--op", "--json", "--rows", "-o", "--output", "--mode", "--device")
-_ALONE = ("-q", "--quiet", "-h", "--help", "--open")
+_ALONE = ("-q", "--quiet", "-h", "--help", "--open", "--all")
 
 
 def split_script(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -102,19 +107,20 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
     if not os.path.isfile(script):
         print(f"rushlight explain: no such script: {script}", file=sys.stderr)
         return 2
-    from rushlight import observation
+    from rushlight import scripts
 
-    if options.json == "-":  # stdout is for the JSON alone; what the script prints goes to stderr
-        with contextlib.redirect_stdout(sys.stderr):
-            recording, code = observation.run_script(script, args)
-    else:
-        recording, code = observation.run_script(script, args)
-    try:
-        explanation = recording.explanation(options.op)
-    except KeyError:
-        called = sorted({call.operator for call in recording.explanation().calls})
-        print(_unknown("operator", options.op, called), file=sys.stderr)
-        return code or 2
+    # stdout is for the JSON alone, if it is asked for; what the script prints goes to stderr
+    aside = contextlib.redirect_stdout(sys.stderr)
+    with aside if options.json == "-" else contextlib.nullcontext():
+        recording, code = scripts.run_script(script, args, options.mode)
+        try:
+            explanation = recording.explanation(options.op)
+        except KeyError:
+            called = sorted({call.operator for call in recording.explanation().calls})
+            print(_unknown("operator", options.op, called), file=sys.stderr)
+            return code or 2
+        if options.all:
+            _run_other(explanation, script, args)
     command = shlex.join(["rushlight", "explain", script, *args])
     asked = options.kernel or options.op
     if options.json:
@@ -132,8 +138,21 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
     return code
 
 
+def _run_other(explanation: Any, script: str, args: list[str]) -> None:
+    """The script again, in the mode that it did not take."""
+    from rushlight import scripts
+    from rushlight.report.observe import merge
+
+    seen = explanation.observed
+    taken = {s.mode for s in seen.selections if s.taken}
+    for mode in ("eager", "compile"):
+        if mode not in taken or mode == "eager" and seen.mode == "compile":
+            again, _ = scripts.run_script(script, args, mode)
+            merge(seen, again.explanation().observed)
+
+
 def _reference(options: argparse.Namespace) -> int:
-    """The page of the documented paths."""
+    """The page of the documented paths; `--mode` and `--device` say which is shown first."""
     from rushlight import observation
     from rushlight.report import page
 

@@ -44,6 +44,8 @@ SETTINGS = (
         "Folder of compiled artifacts; empty: ~/.cache/rushlight."),
     Setting("recompile_limit", "RUSHLIGHT_RECOMPILE_LIMIT", 8,
         "How many captures of one function are kept before its calls run in eager mode."),
+    Setting("compile_disable", "RUSHLIGHT_COMPILE_DISABLE", False,
+        "compile() gives back what it was given, so that the program runs in eager mode."),
     Setting("isa", "RUSHLIGHT_ISA", "",
         "Instruction set of the precompiled kernels: v2, v3 or v4; empty: the best this CPU has.",
         changes_code=True, native=True),
@@ -55,7 +57,8 @@ class Flags:
     """One attribute a setting, as SETTINGS lists them."""
 
     __slots__ = (
-        "logs", "compile_debug", "debug_dir", "strict", "cache_dir", "recompile_limit", "isa",
+        "logs", "compile_debug", "debug_dir", "strict", "cache_dir", "recompile_limit",
+        "compile_disable", "isa",
     )  # fmt: skip
     logs: str
     compile_debug: bool
@@ -63,6 +66,7 @@ class Flags:
     strict: bool
     cache_dir: str
     recompile_limit: int
+    compile_disable: bool
     isa: str
 
     def __init__(self, **values: Any) -> None:

@@ -16,7 +16,6 @@ Invariant: recording changes nothing that the program can see, and is off again 
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -435,54 +434,3 @@ def declarations() -> list[tuple[str, str, str, str, str]]:
         rule = op.rule if isinstance(op.rule, str) else "none" if op.rule is None else "written"
         rows.append((name, op.kind, rule, op.where, op.schema.text))
     return rows
-
-
-def run_script(script: str, args: list[str]) -> tuple[Recording, int]:
-    """Runs a script as `python script args` would, recorded. Returns the recording and the exit
-    code. The script's own output goes where it always goes; a traceback is printed as Python prints
-    it, without our frames."""
-    import os
-    import runpy
-
-    recording = Recording(os.path.basename(script))
-    argv, path0 = sys.argv, sys.path[0]
-    sys.argv, sys.path[0] = [script, *args], os.path.dirname(os.path.abspath(script))
-    code = 0
-    try:
-        with recording:
-            runpy.run_path(script, run_name="__main__")
-    except SystemExit as end:
-        code = _exit_code(end)
-    except KeyboardInterrupt:
-        code = 130
-    except BaseException as error:
-        _print_traceback(error, script)
-        code = 1
-    finally:
-        sys.argv, sys.path[0] = argv, path0
-        sys.stdout.flush()
-    return recording, code
-
-
-def _exit_code(end: SystemExit) -> int:
-    """As the interpreter does it: None is 0, a number itself, anything else is printed and 1."""
-    if end.code is None:
-        return 0
-    if isinstance(end.code, int):
-        return end.code
-    print(end.code, file=sys.stderr)
-    return 1
-
-
-def _print_traceback(error: BaseException, script: str) -> None:
-    import os
-    import traceback
-
-    walk, start = error.__traceback__, error.__traceback__
-    while walk is not None:
-        file = walk.tb_frame.f_code.co_filename
-        if os.path.abspath(file) == os.path.abspath(script):
-            start = walk
-            break
-        walk = walk.tb_next
-    traceback.print_exception(type(error), error, start)

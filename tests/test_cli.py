@@ -323,3 +323,49 @@ def test_json_on_stdout_is_json_alone(tmp_path, capsys):
     shown = capsys.readouterr()
     assert json.loads(shown.out)["program"] == "says.py"
     assert "the script says this" in shown.err
+
+
+MODEL = """
+import rushlight as torch
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+x = torch.ones(3, 4)
+with torch.no_grad():
+    print(float(model(x).sum()))
+"""
+
+
+def test_a_script_runs_in_the_mode_that_is_asked_for(built, tmp_path, capsys):
+    file = tmp_path / "model.py"
+    file.write_text(MODEL)
+    seen = {}
+    for name, words in {"own": [], "compile": ["--mode", "compile"], "all": ["--all"]}.items():
+        out = tmp_path / f"{name}.json"
+        assert cli.main(["explain", str(file), "-q", "--json", str(out), *words]) == 0
+        seen[name] = json.loads(out.read_text())
+    numbers = [float(row) for row in capsys.readouterr().out.splitlines()]
+    assert len(numbers) == 4 and len(set(numbers)) >= 1
+    taken = {n: {s["mode"] for s in d["selections"] if s["taken"]} for n, d in seen.items()}
+    assert seen["own"]["mode"] == "eager" and taken["own"] == {"eager"}
+    assert seen["compile"]["mode"] == "compile" and seen["compile"]["captures"]
+    assert taken["all"] == {"eager", "compile"} and seen["all"]["captures"]
+    from rushlight.nn.module import Module
+
+    assert Module.__call__.__qualname__ == "Module.__call__"
+
+
+def test_eager_mode_of_a_script_that_compiles(built, tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text(MODEL.replace("x = torch", "model = torch.compile(model)\nx = torch"))
+    out = tmp_path / "path.json"
+    assert cli.main(["explain", str(file), "-q", "--mode", "eager", "--json", str(out)]) == 0
+    data = json.loads(out.read_text())
+    assert data["mode"] == "eager" and not data["captures"]
+
+
+def test_the_page_is_written_whole_or_not_at_all(built, tmp_path, capsys):
+    page = tmp_path / "paths.html"
+    assert cli.main(["explain", "-o", str(page), "--mode", "eager"]) == 0
+    assert page.read_text().startswith("<!doctype html>")
+    assert cli.main(["explain", "-o", str(tmp_path / "no" / "such.html")]) == 1
+    assert "cannot write" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["paths.html"]

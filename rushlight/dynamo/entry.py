@@ -7,7 +7,7 @@ import inspect
 import types
 from typing import Any
 
-from rushlight import _core
+from rushlight import _core, config
 from rushlight.nn.module import Module
 
 from . import convert
@@ -42,7 +42,7 @@ def compile(  # noqa: A001  PyTorch's name
             options=options,
             disable=disable,
         )
-    if disable:
+    if disable or config.flags.compile_disable:
         return fn
     if not callable(fn):
         raise TypeError(f"[compile] expected a function or a module, got {type(fn).__name__}")

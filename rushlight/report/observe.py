@@ -106,6 +106,20 @@ class Observed:
         return {**dataclasses.asdict(self), "documented": documented}
 
 
+def merge(first: Observed, second: Observed) -> None:
+    """What a second run of the program took and the first did not, in another mode: its selections,
+    captures and functions join the first's."""
+    for i, mine in enumerate(first.selections):
+        other = second.selections[i]
+        if other.taken and not mine.taken:
+            first.selections[i] = other
+    if not first.captures:
+        first.captures, first.functions = second.captures, second.functions
+    if not first.operators:
+        for name in ("operators", "tree", "kernels", "libraries", "lines"):
+            setattr(first, name, getattr(second, name))
+
+
 def observe(run: Run, operator: str | None = None) -> Observed:
     """The observed path of a run. `operator` names the one whose way down is shown; by default the
     costliest, or the call that was refused when the program stopped."""

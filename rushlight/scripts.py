@@ -1,0 +1,109 @@
+"""How the command line runs a script: as `python script args` would, recorded, in its own mode or
+in the one that was asked for.
+
+Invariant: whatever the script does, arguments, path and mode are as before when it has ended.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rushlight import config
+from rushlight.observation import Recording
+
+
+@contextmanager
+def in_mode(mode: str) -> Iterator[None]:
+    """`eager`: compile() gives back what it was given. `compile`: the outermost calls of modules
+    are compiled, beside what the program compiles itself. Empty: as the program says."""
+    if mode == "eager":
+        with config.changed(compile_disable=True):
+            yield
+    elif mode == "compile":
+        with _modules_compiled():
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _modules_compiled() -> Iterator[None]:
+    from rushlight.dynamo.entry import OptimizedModule
+    from rushlight.nn.module import Module
+    from rushlight.pipeline import compile
+
+    known: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+    plain, inside = Module.__call__, False
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        if inside or isinstance(self, OptimizedModule):
+            return plain(self, *args, **kwargs)
+        inside = True
+        try:
+            if self not in known:
+                known[self] = compile(plain)
+            return known[self](self, *args, **kwargs)
+        finally:
+            inside = False
+
+    Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Module.__call__ = plain  # type: ignore[method-assign]
+
+
+def run_script(script: str, args: list[str], mode: str = "") -> tuple[Recording, int]:
+    """Runs a script as `python script args` would, recorded, in a mode (see `in_mode`). Returns the
+    recording and the exit code. The script's own output goes where it always goes; a traceback is
+    printed as Python prints it, without our frames."""
+    import os
+    import runpy
+
+    recording = Recording(os.path.basename(script))
+    argv, path0 = sys.argv, sys.path[0]
+    sys.argv, sys.path[0] = [script, *args], os.path.dirname(os.path.abspath(script))
+    code = 0
+    try:
+        with in_mode(mode), recording:
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        code = _exit_code(end)
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException as error:
+        _print_traceback(error, script)
+        code = 1
+    finally:
+        sys.argv, sys.path[0] = argv, path0
+        sys.stdout.flush()
+    return recording, code
+
+
+def _exit_code(end: SystemExit) -> int:
+    """As the interpreter does it: None is 0, a number itself, anything else is printed and 1."""
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _print_traceback(error: BaseException, script: str) -> None:
+    import os
+    import traceback
+
+    walk, start = error.__traceback__, error.__traceback__
+    while walk is not None:
+        file = walk.tb_frame.f_code.co_filename
+        if os.path.abspath(file) == os.path.abspath(script):
+            start = walk
+            break
+        walk = walk.tb_next
+    traceback.print_exception(type(error), error, start)
