@@ -18,7 +18,7 @@ from rushlight import dtypes, sym
 from rushlight.fx.graph import Node, Var, same_size
 from rushlight.loops.cpp import addressed, folds, uses_element
 from rushlight.loops.expr import Apply, Buffer, Const, Expr, Kernel, Load, Scalar, arena, simplify
-from rushlight.loops.lower import INNER, OUTER, place, store, terms
+from rushlight.loops.lower import DEVICE_OUTER, INNER, OUTER, place, store, terms
 from rushlight.loops.nest import Nest
 from rushlight.ops.declare import Arguments, many
 from rushlight.ops.layouts import Layout, broadcast_shape
@@ -48,9 +48,11 @@ class Lowered:
     origin: str
 
 
-def lower_group(plan: Schedule, group: Group) -> Lowered:
+def lower_group(plan: Schedule, group: Group, on_gpu: bool = False) -> Lowered:
+    """`on_gpu`: more outer axes, since each loop beyond them is a launch, and no local rows."""
     kind = "rows" if group.has_rows else "scalar"
-    axes = OUTER[kind] + INNER[kind]
+    outer = (DEVICE_OUTER if on_gpu else OUTER)[kind]
+    axes = outer + INNER[kind]
     reads = tuple(group.reads)
     results = tuple(out for n in group.nodes for out in n.outs if plan.needed(out, group.nodes))
     buffers, numbers, made = [], Numbers(), {}
@@ -74,14 +76,18 @@ def lower_group(plan: Schedule, group: Group) -> Lowered:
             stores.append(store(name, terms(name, axes, False), terms(name, axes, per_row), value))
         extent = Apply("mul", (Scalar("n_k0", "int64"), Scalar("n_k1", "int64")), "int64")
         walk = walk_of(group, reads, results)
-        alone = walk is not None and not lie_side_by_side(group, walk, [b.across for b in buffers])
+        alone = (
+            not on_gpu
+            and walk is not None
+            and not lie_side_by_side(group, walk, [b.across for b in buffers])
+        )
         nest = Nest(stores, extent, kind == "rows", walk.length if walk and alone else None)
         body = nest.run()
         loops = lambda names: tuple((a, f"n_{a}") for a in names)
         kernel = Kernel(
             group.name,
             tuple(buffers),
-            loops(OUTER[kind]),
+            loops(outer),
             loops(INNER[kind]),
             body,
             numbers.named,

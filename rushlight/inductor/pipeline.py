@@ -2,6 +2,7 @@
 
     schedule_nodes     which nodes become one kernel, and why others do not          fusion
     lower_groups       definitions called with loop values                           loop IR
+    build_device_code  groups on a GPU: Triton, or the artifact cache                GPU images
     place_results      which results are written into memory that is there           memory plan
     plan_memory        which results share a block
     name_kernels       equal kernels share one function of the graph's C++ file      C++
@@ -18,13 +19,13 @@ import time
 from typing import Any
 
 from rushlight import sym, trace
-from rushlight.errors import CompilerBug, UserError
+from rushlight.errors import CompilerBug, Unsupported, UserError
 from rushlight.fx.graph import Graph, Var
 from rushlight.loops.expr import show
 from rushlight.reasons import Reason, refuse
 from rushlight.runtime import cache, native
 
-from . import codegen, memory_plan, placement, scheduler, wrapper
+from . import codegen, device_code, memory_plan, placement, scheduler, wrapper
 from .lowering import Lowered, known_form, lower_group, renamed, signature
 from .scheduler import CallStep, Group
 
@@ -42,6 +43,7 @@ class Compilation:
         self.memory: memory_plan.MemoryPlan
         self.written: list[tuple] = []  # (symbol, kernel, known strides) of each function
         self.symbols: dict[int, str] = {}  # the exported function of each
+        self.codes: list[device_code.DeviceCode] = []  # of groups on a GPU
         self.kernels: dict[int, tuple[Lowered, Any]] = {}
         self.program: Any = None
         self.text = ""
@@ -96,15 +98,16 @@ def fallback(step: CallStep) -> Reason:
 
 
 def lower_groups(c: Compilation) -> None:
-    """A group of one node keeps its precompiled kernel, unless `single_kernels` asks for all."""
+    """A group of one node keeps its precompiled kernel, unless `single_kernels` asks for all; or on
+    a GPU, where one made for its sizes reads memory once and in whole vectors."""
     seen: dict[tuple, tuple[Lowered, list[Var]]] = {}
     for step in c.plan.steps:
-        if isinstance(step, Group) and (len(step.nodes) > 1 or c.single_kernels):
+        if isinstance(step, Group) and (len(step.nodes) > 1 or c.single_kernels or step.on_gpu):
             key, variables = signature(c.plan, step)
             if key in seen:
                 low = renamed(*seen[key], variables, step)
             else:
-                low = lower_group(c.plan, step)
+                low = lower_group(c.plan, step, step.on_gpu)
                 seen[key] = (low, variables)
             c.lowered[step.index] = low
     if trace.listeners:
@@ -113,6 +116,24 @@ def lower_groups(c: Compilation) -> None:
                 "loop_ir", lowered.kernel.name, show(lowered.kernel, True), graph=c.label,
                 origin=lowered.origin,
             )  # fmt: skip
+
+
+def build_device_code(c: Compilation) -> None:
+    """A group whose kernel cannot be built runs as its operators, with the reason."""
+    groups = [(s, c.lowered[s.index]) for s in c.plan.steps if isinstance(s, Group) and s.on_gpu]
+    if not groups:
+        return
+    try:
+        made = device_code.build_groups(groups, native.capability(groups[0][0].device))
+    except Unsupported:  # no Triton: recorded where it was found out
+        made = device_code.Built([], {})
+    c.codes = made.codes
+    for group, low in groups:
+        if group.index not in made.kernels:
+            del c.lowered[group.index]
+            continue
+        kernel = native.device_kernel(*made.kernels[group.index])
+        c.kernels[group.index] = (low, callable_kernel(low, kernel, None))
 
 
 def place_results(c: Compilation) -> None:
@@ -138,13 +159,11 @@ def plan_memory(c: Compilation) -> None:
 
 def name_kernels(c: Compilation) -> None:
     """Kernels that differ in nothing but their names share their code."""
-    if not c.lowered:
-        return
     written: dict[tuple, tuple] = {}
     texts: dict[tuple, tuple] = {}
     for step in c.plan.steps:
         low = c.lowered.get(step.index)
-        if low is not None and isinstance(step, Group):
+        if low is not None and isinstance(step, Group) and not step.on_gpu:
             known = known_form(step, low)
             same = (id(low.kernel), known)
             if same not in texts:
@@ -157,7 +176,7 @@ def name_kernels(c: Compilation) -> None:
 
 def build_code(c: Compilation) -> None:
     """Source is written where no artifact has the kernels' loops, the emitter and the math."""
-    if not c.lowered:
+    if not c.written:
         return
     library = cache.load(
         lambda: codegen.generate(c.written),
@@ -171,24 +190,29 @@ def build_code(c: Compilation) -> None:
             "cpp_openmp", c.graph.name, lambda: codegen.generate(c.written), graph=c.label,
             symbols={c.lowered[i].kernel.name: c.symbols[i] for i in c.lowered},
         )  # fmt: skip
-    for i, low in c.lowered.items():
-        k = low.kernel
-        made = native.kernel(
-            cache.pointer(library, c.symbols[i]),
-            k.name,
-            low.rule,
-            low.rows,
-            low.in_kinds,
-            low.out_kinds,
-            [o.dtype for o in low.results],
-            low.number_kinds,
-            (len(k.outer), len(k.inner)),
-            low.serial,
-            low.cost,
-            low.origin,
-            library,
-        )
-        c.kernels[i] = (low, made)
+    for i, symbol in c.symbols.items():
+        low = c.lowered[i]
+        c.kernels[i] = (low, callable_kernel(low, cache.pointer(library, symbol), library))
+
+
+def callable_kernel(low: Lowered, code: Any, owner: Any) -> Any:
+    """A kernel's code (its address, or a GPU's kernel) as a callable on tensors."""
+    k = low.kernel
+    return native.kernel(
+        code,
+        k.name,
+        low.rule,
+        low.rows,
+        low.in_kinds,
+        low.out_kinds,
+        [o.dtype for o in low.results],
+        low.number_kinds,
+        (len(k.outer), len(k.inner)),
+        low.serial,
+        low.cost,
+        low.origin,
+        owner,
+    )
 
 
 def write_wrapper(c: Compilation) -> None:
@@ -200,6 +224,7 @@ def write_wrapper(c: Compilation) -> None:
 PASSES = (
     schedule_nodes,
     lower_groups,
+    build_device_code,
     place_results,
     plan_memory,
     name_kernels,
@@ -233,7 +258,7 @@ class CompiledGraph:
 
     def __init__(self, c: Compilation) -> None:
         self.graph, self.program, self.text = c.graph, c.program, c.text
-        self.written = c.written
+        self.written, self.codes = c.written, c.codes
         self.kernels = tuple(low.kernel for low, _ in c.kernels.values())
         self.steps, self.reasons, self.memory = c.plan.steps, tuple(c.plan.reasons), c.memory
         self.milliseconds = c.milliseconds
@@ -244,8 +269,9 @@ class CompiledGraph:
 
     @property
     def source(self) -> str:
-        """The C++ of all kernels, as it is given to the compiler on a cache miss."""
-        return codegen.generate(self.written) if self.written else ""
+        """The C++ and Triton of all kernels, as the compilers get it on a cache miss."""
+        text = codegen.generate(self.written) if self.written else ""
+        return text + "\n\n".join(s.text for code in self.codes for s in code.sources)
 
     def __call__(self, *tensors: Any) -> Any:
         self.check(tensors)

@@ -58,6 +58,14 @@ class Group:
         return any(n.op.kind == "rows" for n in self.nodes)
 
     @property
+    def device(self) -> str:
+        return self.nodes[0].outs[0].layout.device
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.startswith("cuda")
+
+    @property
     def name(self) -> str:
         return "_".join(["fused", *(n.op.name for n in self.nodes)])[:56] + f"_{self.index}"
 
@@ -161,6 +169,9 @@ class Schedule:
 
         if isinstance(step, CallStep):
             return no("library", f"{step.node.op.name} has no loop body")
+        device = node.outs[0].layout.device
+        if device != step.device:
+            return no("space", f"it runs on {device}, the group on {step.device}")
         node_axes, in_rows = self.node_axes(step, node)
         if node_axes is None:
             return no(
@@ -399,7 +410,9 @@ class Schedule:
 def fusible(node: Node) -> bool:
     """A scalar or row body over the space of its operands, with operands."""
     op = node.op
-    return op.kind in ("scalar", "rows") and op.layout.rule in RULES and bool(node.call.tensors)
+    if not (op.kind in ("scalar", "rows") and op.layout.rule in RULES and node.call.tensors):
+        return False
+    return len({v.layout.device for v in (*node.reads, *node.outs)}) == 1
 
 
 def counts_elements(node: Node) -> bool:

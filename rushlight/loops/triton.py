@@ -69,6 +69,12 @@ class Source:
     lines: dict = field(default_factory=dict, hash=False, compare=False)
 
     @property
+    def code(self):
+        """The text without its comments: they name lines of the user's program, which decide nothing."""
+        rows = (row.partition("  # ")[0] for row in self.text.splitlines() if not row.startswith("#"))
+        return "\n".join(rows)
+
+    @property
     def mathematics(self):
         """The digest of what the text imports: it decides the code as much as the text does."""
         return math_digest()

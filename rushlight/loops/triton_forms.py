@@ -4,6 +4,7 @@ where a compiled graph knows them; gives Variants, which `record` writes as docs
 A kernel whose numbers are not known gets a few variants, told apart by conditions on the call: dense memory, rows of unit
 stride, anything. One whose numbers are known gets the one that fits, with sizes and strides as constants.
 """
+import operator
 from dataclasses import dataclass, replace
 
 from rushlight import dtypes
@@ -60,14 +61,33 @@ class Facts:
         return {f"{b.name}_{axis}": 1 for b in (self.full if buffers is None else buffers)}
 
 
-def variants(kernel: Kernel, known=None):
-    """The variants of a kernel, best first. `known`: its call's numbers (a list as in csrc/rt/kernels.h), or None."""
+def variants(kernel: Kernel, known=None, likely=None):
+    """The variants of a kernel, best first. `known`: its call's numbers (a list as in csrc/rt/kernels.h), or None; `likely`:
+    those of the call that it is built for, where they may vary: what suits them, and what takes anything."""
     facts = Facts.of(kernel)
     if known is not None:
         return [known_variant(facts, dict(zip(facts.at, (known[i] for i in facts.at.values()))))]
-    if not kernel.inner or all(s.over == "row" for s in kernel.sections):
-        return scalar_variants(facts)
-    return row_variants(facts)
+    scalar = not kernel.inner or all(s.over == "row" for s in kernel.sections)
+    found = scalar_variants(facts) if scalar else row_variants(facts)
+    if likely is None:
+        return found
+    best = next(v for v in found if all(evaluate(w, likely) for w in v.when))
+    return [best] if best is found[-1] else [best, found[-1]]
+
+
+OPERATIONS = {"*": operator.mul, "%": operator.mod, "==": operator.eq, "<=": operator.le, "<": operator.lt, ">=": operator.ge}
+
+
+def evaluate(words, numbers):
+    """A condition on numbers; addresses are taken to be aligned."""
+    stack = []
+    for word in words.split():
+        if word in OPERATIONS:
+            right, left = stack.pop(), stack.pop()
+            stack.append(int(OPERATIONS[word](left, right)))
+        else:
+            stack.append(numbers[int(word[1:])] if word[0] == "n" else 0 if word[0] == "p" else int(word))
+    return stack[0]
 
 
 # ---- numbers that are not known
@@ -128,11 +148,12 @@ def row_variants(f: Facts):
 
 def split(f: Facts, when, known, aligned, x, r, warps, least):
     """A long row in pieces of at least `least` blocks; no more pieces than a second program folds at once."""
-    def word(a):
-        return str(known[f"n_{a}"]) if f"n_{a}" in known else f"n{f.at[f'n_{a}']}"
-    length = " ".join([*map(word, f.inner), *["*"] * (len(f.inner) - 1)])
-    rows = " ".join([*map(word, f.outer), *["*"] * (len(f.outer) - 1)])
-    pieces = f"{length} {r * least} cdiv 256 min"
+    def size(axes):
+        words = [str(known.get(f"n_{a}", f"n{f.at[f'n_{a}']}")) for a in axes]
+        words = [w for w in words if w != "1"] or ["1"]
+        return " ".join([*words, *["*"] * (len(words) - 1)])
+    length, rows = size(f.inner), size(f.outer)
+    pieces = f"{length} {r * least} cdiv 512 min"
     piece = f"{length} {pieces} cdiv {r} cdiv {r} *"
     folds = next(s.folds for s in f.kernel.sections if s.folds)
     work = tuple((f"{rows} {pieces} * {dtypes.TABLE[v.dtype].itemsize} *", False) for _, _, v in folds)
@@ -250,11 +271,11 @@ def entry_name(name):
     return "".join(c if c.isalnum() else "_" for c in name)[:80]
 
 
-def record(kernel: Kernel, numbers=None, *, key="", cost=1, origin=""):
-    """(the kernel record without images, the Source of each launch in order), for `runtime.triton.build`. `numbers`: as in
-    `variants`. Raises NotImplementedError for what cannot be said in Triton."""
+def record(kernel: Kernel, numbers=None, *, likely=None, key="", cost=1, origin=""):
+    """(the kernel record without images, the Source of each launch in order), for `runtime.triton.build`. `numbers` and
+    `likely`: as in `variants`. Raises NotImplementedError for what cannot be said in Triton."""
     key = key or kernel.name
-    found, name = variants(kernel, numbers), entry_name(key)
+    found, name = variants(kernel, numbers, likely), entry_name(key)
     facts = {"key": key, "serial": ELEMENT if cpp.uses_element(kernel) else 0, "cost": cost, "origin": origin}
     inputs = sum(not b.written for b in kernel.buffers)
     sources, told = [], []

@@ -19,8 +19,19 @@ def isa() -> str:
     return _core.isa()
 
 
+def capability(device: str) -> int:
+    """That of a GPU, as 90 for 9.0."""
+    told = _core.cuda_properties(int(device.partition(":")[2] or 0))
+    return 10 * told["major"] + told["minor"]
+
+
+def device_kernel(record: dict, images: list[bytes]) -> Any:
+    """A kernel of a GPU, for `kernel`: docs/gpu.md."""
+    return _core.DeviceKernel(record, images)
+
+
 def kernel(
-    pointer: int,
+    pointer: Any,
     name: str,
     rule: str,
     rows: int,
@@ -34,7 +45,8 @@ def kernel(
     origin: str,
     owner: Any,
 ) -> Any:
-    """A callable on tensors that allocates its results. `owner` keeps the code loaded."""
+    """A callable on tensors that allocates its results. `pointer`: the code's address, or a
+    `device_kernel`; `owner` keeps the code loaded."""
     return _core.FusedKernel(
         pointer,
         name,

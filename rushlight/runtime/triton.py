@@ -118,7 +118,7 @@ def digest(source: Any, capability: int, debug: bool) -> str:
     if told is None:
         refuse("toolchain.missing", "Triton", "the package triton is not installed", HINT)
         raise NoTriton("compile", "the package triton is not installed", HINT)
-    facts = (source.mathematics, source.text, source.params, source.warps)
+    facts = (source.mathematics, source.code, source.params, source.warps)
     parts = (FORMAT, told, capability, debug, *facts)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:40]
 
