@@ -1,4 +1,4 @@
-"""The command line: `rushlight explain`, `rushlight info`, `rushlight ops`, `rushlight cache`.
+"""The command line: `rushlight explain`, `info`, `ops`, `cache`, `prebuild`.
 
 Takes arguments; returns the exit code: that of the script for `explain`, 2 for a wrong argument.
 Invariant: nothing is imported for a command that it does not need.
@@ -74,6 +74,24 @@ def _parser() -> argparse.ArgumentParser:
     cache = commands.add_parser("cache", help="compiled artifacts on disk: info, or clear")
     cache.add_argument("what", choices=("info", "clear"))
     cache.set_defaults(run=_cache)
+    prebuild = commands.add_parser(
+        "prebuild",
+        help="compile the kernel library for GPUs (needs triton, no GPU)",
+        description="Writes kernels_smNN.pack: every eager kernel's machine code for one "
+        "architecture, so that eager mode on a GPU invokes no compiler. Put the folder in "
+        "RUSHLIGHT_CUDA_KERNELS, or leave it beside the package's libraries.",
+    )
+    prebuild.add_argument(
+        "--cuda",
+        metavar="ARCH",
+        action="append",
+        required=True,
+        help="80 or 90, also as sm_80; again for another",
+    )
+    prebuild.add_argument("--out", metavar="DIR", help="folder of the packs (the package's lib)")
+    prebuild.add_argument("--only", metavar="REGEX", default="", help="only keys that match")
+    prebuild.add_argument("--jobs", metavar="N", type=int, help="processes (as many as cores)")
+    prebuild.set_defaults(run=_prebuild)
     ops = commands.add_parser("ops", help="list the operators: kind, derivative, place, schema")
     ops.add_argument("pattern", nargs="?", default="", help="only names that contain this")
     ops.set_defaults(run=_ops)
@@ -101,6 +119,37 @@ def split_script(words: Sequence[str]) -> tuple[list[str], list[str]]:
         else:
             ours.append(word)  # unknown, before the script: argparse says so
     return ours, script
+
+
+def _prebuild(options: argparse.Namespace) -> int:
+    from rushlight import _core
+    from rushlight.eager.prebuild import prebuild
+    from rushlight.errors import Unsupported
+
+    folder = options.out or os.path.join(os.path.dirname(_core.__file__), "lib")
+    targets = [word.removeprefix("sm_") for word in options.cuda]
+    for target in targets:
+        if target not in ("80", "90"):
+            print(f"rushlight prebuild: --cuda takes 80 or 90, not {target!r}", file=sys.stderr)
+            return 2
+    for target in map(int, targets):
+        try:
+            made = prebuild(target, folder, options.only, options.jobs, _progress)
+        except (Unsupported, OSError) as error:
+            print(f"rushlight prebuild: {error}", file=sys.stderr)
+            return 1
+        left = f", {len(made.refused)} left to the host" if made.refused else ""
+        print(
+            f"{made.path}: {made.kernels} kernels in {made.images} images{left}; "
+            f"{made.bytes / 1e6:.1f} MB, {made.seconds:.0f} s"
+        )
+    return 0
+
+
+def _progress(done: int, of: int) -> None:
+    if sys.stderr.isatty() or done == of or done % 100 == 0:
+        end = "\n" if done == of or not sys.stderr.isatty() else "\r"
+        print(f"{done} of {of} kernels", end=end, file=sys.stderr, flush=True)
 
 
 def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:

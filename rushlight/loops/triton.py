@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rushlight import dtypes
 
-from .expr import Apply, Axis, Cast, Const, Kernel, Load, Name, Scalar, text
+from .expr import Apply, Axis, Cast, Const, Kernel, Load, Name, Scalar, chain, text
 from .triton_words import (
     DIVISIONS,
     POINTER,
@@ -122,7 +122,7 @@ class Program:
     def put(self, line, origin=()):
         if origin:
             self.origins[len(self.lines)] = tuple(f"{what} {where}" for what, where in origin)
-            line += "  # " + " < ".join(f"{what} {where}" for what, where in (origin[-1], *origin[:-1][:1]))
+            line += f"  # {chain(origin)}"
         self.lines.append("    " * self.depth + line)
 
     def open(self, line):

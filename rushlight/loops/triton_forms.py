@@ -25,6 +25,7 @@ class Variant:
     when: tuple
     forms: tuple
     work: tuple = ()
+    special: bool = False           # only faster than what comes after it
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def scalar_variants(f: Facts):
     when = [f.equal(n, v) for n, v in unit.items()] + [f.multiple(n) for n in (f"n_{last}", *steps)]
     when += [f"n{f.at[f'n_{last}']} 128 >=", small, *f.pointers()]
     aligned = names | {f"n_{last}", *steps}
-    found.append(Variant(tuple(when), (Form("tile", 4, 256, 4, unit, aligned),)))
+    found.append(Variant(tuple(when), (Form("tile", 4, 256, 4, unit, aligned),), special=True))
     found.append(Variant((small,), (Form("flat", 1, 512, 4),)))
     found.append(Variant((), (Form("tile", 4, 256, 4, wide=True),)))
     return found
@@ -136,12 +137,13 @@ def row_variants(f: Facts):
         names = frozenset([*(b.name for b in f.buffers), *steps])
         even = tuple(map(f.multiple, steps)) + f.pointers()
         found.append(split(f, (*base, f"{rows} 256 <", f"{n} 16384 >=", *even), unit, names, 1, 2048, 8, 4))
-        found.append(split(f, lying + (f"{rows} 8192 <", f"{n} 256 >="), upright, frozenset(), 32, 32, 4, 2))
-    found.append(Variant(base + (f"{n} 128 <=",), (Form("block", 8, 128, 4, unit),)))
-    found.append(Variant(base + (f"{n} 1024 <=", *smooth), (Form("block", 1, 1024, 4, unit, aligned),)))
+        several = split(f, lying + (f"{rows} 8192 <", f"{n} 256 >="), upright, frozenset(), 32, 32, 4, 2)
+        found.append(replace(several, special=True))
+    found.append(Variant(base + (f"{n} 128 <=",), (Form("block", 8, 128, 4, unit),), special=True))
+    found.append(Variant(base + (f"{n} 1024 <=", *smooth), (Form("block", 1, 1024, 4, unit, aligned),), special=True))
     found.append(Variant(base + smooth, (Form("loop", 1, 2048, 8, unit, aligned),)))
     if cpp.folds(f.kernel) and not cpp.addressed(f.kernel):
-        found.append(Variant(lying, (Form("loop", 32, 32, 4, upright),)))
+        found.append(Variant(lying, (Form("loop", 32, 32, 4, upright),), special=True))
     found.append(Variant((), (Form("loop", 1, 1024, 4, wide=True),)))
     return found
 
@@ -271,11 +273,12 @@ def entry_name(name):
     return "".join(c if c.isalnum() else "_" for c in name)[:80]
 
 
-def record(kernel: Kernel, numbers=None, *, likely=None, key="", cost=1, origin=""):
+def record(kernel: Kernel, numbers=None, *, likely=None, general=False, key="", cost=1, origin=""):
     """(the kernel record without images, the Source of each launch in order), for `runtime.triton.build`. `numbers` and
-    `likely`: as in `variants`. Raises NotImplementedError for what cannot be said in Triton."""
+    `likely`: as in `variants`; `general`: without the variants that are only faster, for rare dtypes. Raises NotImplementedError for what cannot be said in Triton."""
     key = key or kernel.name
     found, name = variants(kernel, numbers, likely), entry_name(key)
+    found = [v for v in found if not (general and v.special)]
     facts = {"key": key, "serial": ELEMENT if cpp.uses_element(kernel) else 0, "cost": cost, "origin": origin}
     inputs = sum(not b.written for b in kernel.buffers)
     sources, told = [], []

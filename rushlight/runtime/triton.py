@@ -68,17 +68,31 @@ def version() -> str | None:
         return None
 
 
-def build(record: dict, sources: list[Any], capability: int) -> tuple[dict, list[bytes]]:
+def require() -> str:
+    """Triton's version. Raises NoTriton."""
+    told = version()
+    if told is None:
+        refuse("toolchain.missing", "Triton", "the package triton is not installed", HINT)
+        raise NoTriton("compile", "the package triton is not installed", HINT)
+    return told
+
+
+def build(
+    record: dict, sources: list[Any], capability: int, stages: bool = True
+) -> tuple[dict, list[bytes]]:
     """(kernel record of docs/gpu.md, its images) of what `loops.triton_forms.record` gives.
 
-    `capability`: 80 or 90. Raises NoTriton, and CompilerBug where Triton refuses what was
-    generated."""
-    return build_all([(record, sources)], capability)[0]
+    `capability`: 80 or 90; `stages`: whether the cache keeps what the stages made. Raises NoTriton,
+    and CompilerBug where Triton refuses what was generated."""
+    return build_all([(record, sources)], capability, stages)[0]
 
 
-def build_all(made: list[tuple[dict, list]], capability: int) -> list[tuple[dict, list[bytes]]]:
+def build_all(
+    made: list[tuple[dict, list]], capability: int, stages: bool = True
+) -> list[tuple[dict, list[bytes]]]:
     """`build` for many kernels; the assembler runs beside the compiler."""
-    images = iter(compile_all([s for _, sources in made for s in sources], capability))
+    wanted = [s for _, sources in made for s in sources]
+    images = iter(compile_all(wanted, capability, stages=stages))
     return [finished(record, [next(images) for _ in sources]) for record, sources in made]
 
 
@@ -92,9 +106,11 @@ def finished(record: dict, images: list[Image]) -> tuple[dict, list[bytes]]:
 # ---- one source -> one image
 
 
-def compile_all(sources: Iterable[Any], capability: int, debug: bool = False) -> list[Image]:
+def compile_all(
+    sources: Iterable[Any], capability: int, debug: bool = False, stages: bool = True
+) -> list[Image]:
     """The image of each source. `debug`: with line numbers, so that profilers show generated
-    lines."""
+    lines; `stages`: whether the cache keeps what the stages made."""
     waiting: list[Future | Image] = []
     fresh: dict[str, Future] = {}
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
@@ -107,23 +123,27 @@ def compile_all(sources: Iterable[Any], capability: int, debug: bool = False) ->
                 continue
             if name not in fresh:
                 refuse("cache.miss", name, f"no image of {source.name} for sm_{capability}")
-                fresh[name] = start(source, capability, debug, name, pool)
+                fresh[name] = start(source, capability, debug, name, pool, stages)
             waiting.append(fresh[name])
     return [w.result() if isinstance(w, Future) else w for w in waiting]
 
 
 def digest(source: Any, capability: int, debug: bool) -> str:
     """The name of a source's image: of what decides it."""
-    told = version()
-    if told is None:
-        refuse("toolchain.missing", "Triton", "the package triton is not installed", HINT)
-        raise NoTriton("compile", "the package triton is not installed", HINT)
+    told = require()
     facts = (source.mathematics, source.code, source.params, source.warps)
     parts = (FORMAT, told, capability, debug, *facts)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:40]
 
 
-def start(source: Any, capability: int, debug: bool, name: str, pool: ThreadPoolExecutor) -> Future:
+def start(
+    source: Any,
+    capability: int,
+    debug: bool,
+    name: str,
+    pool: ThreadPoolExecutor,
+    kept: bool,
+) -> Future:
     """Compiles to PTX here, assembles in the pool: the assembler is a process of its own."""
     stages, times, facts, assemble = to_ptx(source, capability, debug)
 
@@ -132,7 +152,7 @@ def start(source: Any, capability: int, debug: bool, name: str, pool: ThreadPool
         cubin = assemble()
         times["cubin"] = round(1e3 * (time.perf_counter() - began), 1)
         image = Image(facts["name"], cubin, facts["shared"], facts["num_warps"], stages, times)
-        keep(name, image)
+        keep(name, image if kept else image._replace(stages={}))
         tell(source, image, capability, found_in_cache=False)
         return image
 

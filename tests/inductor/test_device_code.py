@@ -14,6 +14,7 @@ import pytest
 
 import rushlight as rl
 from rushlight import fx, trace
+from rushlight.decomposition import decompose
 from rushlight.inductor import device_code, device_loops
 from rushlight.inductor.pipeline import compile_graph
 from rushlight.ops.layouts import Layout
@@ -149,7 +150,7 @@ def test_a_source_names_operators_and_the_users_lines():
     _, ((group, low),) = on_gpu("bias")
     (source,) = device_code.write(group, low).sources
     assert "add" in source.name and "gelu" in source.name
-    assert re.search(r"# add ops/pointwise.py:\d+ < line .*triton_graphs.py:\d+", source.text)
+    assert re.search(r"# triton_graphs.py:\d+ > add ops/pointwise.py:\d+", source.text)
 
 
 def test_lines_of_the_program_do_not_decide_the_code():
@@ -190,6 +191,47 @@ def test_a_kernel_that_triton_refuses_leaves_its_operators(monkeypatch):
 
 def refused(group, low):
     raise NotImplementedError("it cannot be said in Triton")
+
+
+@needs_triton
+def test_the_program_of_a_graph_calls_kernels_and_libraries(monkeypatch):
+    """One kernel for each group, the matrix product by its operator; equal layers share code."""
+    made = []
+    monkeypatch.setattr(native, "capability", lambda device: 90)
+    monkeypatch.setattr(native, "device_kernel", lambda record, images: made.append(record))
+    monkeypatch.setattr(native, "kernel", lambda code, name, *rest: lambda *tensors: None)
+
+    def layers(x, w, b):
+        for _ in range(3):
+            x = rl.gelu(x @ w + b) + x
+        return x
+
+    x, w, b = (Layout(s, t, "bfloat16", 0, "cuda:0") for s, t in SHAPES)
+    with trace.collect("wrapper", "triton_kernels") as records:
+        c = compile_graph(fx.trace(layers, x, w, b))
+    assert c.text.count("matmul(") == 3 and c.text.count("fused_") == 3, c.text
+    assert len({id(record) for record in made}) == len(c.codes) == 1
+    assert "tl.load" in c.source and [r.stage for r in records].count("triton_kernels") == 1
+
+
+SHAPES = (((64, 32), (32, 1)), ((32, 32), (32, 1)), ((32,), (1,)))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_graphs_on_the_device(name):
+    if not getattr(rl.cuda, "is_available", bool)():
+        pytest.skip("no GPU")
+    function, tensors = inputs_of(name)
+    there = [x.cuda() for x in tensors]
+    results = compile_graph(decompose(fx.trace(function, *there)))(*there)
+    results = results if isinstance(results, tuple) else (results,)
+    expected = function(*tensors)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    bound = 1e-2 if tensors[0].dtype is rl.bfloat16 else 1e-5
+    for a, b in zip(results, expected):
+        assert a.device.type == "cuda"
+        assert rl.allclose(a.cpu().to(rl.float64), b.to(rl.float64), rtol=bound, atol=bound)
 
 
 @needs_triton

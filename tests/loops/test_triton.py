@@ -200,24 +200,50 @@ def test_interpreted_kernels_compute_what_the_cpu_computes():
         assert r["worst"] <= bound, r
 
 
-@pytest.mark.cuda
-def test_kernels_on_the_device(kernels):
-    """Each form of some kernels, launched through the runtime against the CPU's result."""
+@pytest.fixture
+def gpu():
     import rushlight
 
-    if not rushlight.cuda.is_available():
+    if not getattr(rushlight.cuda, "is_available", bool)():
         pytest.skip("no GPU")
     rushlight.manual_seed(0)
-    for shape, dim in (
-        ((7, 33), 1),
-        ((2, 70000), 1),
-        ((4096, 40), 0),
-        ((64, 128), 1),
-        ((3, 5, 7, 9), 2),
-    ):
-        x = rushlight.randn(*shape)
-        for name in ("sum", "softmax", "amax", "cumsum", "exp"):
-            f = getattr(rushlight, name)
-            arguments = () if name == "exp" else (dim,)
-            a, b = f(x, *arguments), f(x.cuda(), *arguments).cpu()
-            assert rushlight.allclose(a, b, rtol=1e-5, atol=1e-5), (name, shape)
+    return rushlight
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("shape", [(1000,), (65, 64), (3, 5, 7, 9), (2, 70000)])
+def test_pointwise_kernels_give_the_cpus_bits_on_the_device(gpu, shape):
+    x, y = gpu.randn(*shape), gpu.randn(*shape)
+    for name in ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "sqrt", "round"):
+        f = getattr(gpu, name)
+        a, b = f(x.abs()), f(x.abs().cuda()).cpu()
+        assert gpu.equal(gpu.nan_to_num(a), gpu.nan_to_num(b)), name
+    assert gpu.equal(x / y, (x.cuda() / y.cuda()).cpu())
+    assert gpu.equal(
+        x.t() if x.dim() == 2 else x, (x.cuda().t() if x.dim() == 2 else x.cuda()).cpu()
+    )
+    strided = x[..., ::2] * 3
+    assert gpu.equal(strided, (x.cuda()[..., ::2] * 3).cpu())
+
+
+@pytest.mark.cuda
+def test_random_numbers_are_the_cpus_on_the_device(gpu):
+    for draw in (gpu.rand, gpu.randn):
+        gpu.manual_seed(3)
+        a = draw(1000)
+        gpu.manual_seed(3)
+        assert gpu.equal(a, draw(1000, device="cuda").cpu())
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "shape, dim",
+    [((7, 33), 1), ((2, 70000), 1), ((4096, 40), 0), ((64, 128), 1), ((3, 5, 7, 9), 2)],
+)
+def test_row_kernels_on_the_device(gpu, shape, dim):
+    """Each form of row kernels: short, whole, long, side by side, split."""
+    x = gpu.randn(*shape)
+    for name in ("sum", "mean", "softmax", "log_softmax", "amax", "argmax", "var"):
+        f = getattr(gpu, name)
+        a, b = f(x, dim), f(x.cuda(), dim).cpu()
+        assert gpu.allclose(a, b, rtol=1e-5, atol=2e-5), name
