@@ -149,7 +149,7 @@ _LAZY_FUNCTIONS = {
     "load": "interop.checkpoint",
     "compile": "pipeline",
 }
-_PLANNED = ("jit", "distributed", "profiler", "export", "func", "vmap")
+_PLANNED = ("jit", "distributed", "export", "func", "vmap")
 
 
 def __getattr__(name):

@@ -1,6 +1,7 @@
-"""The command line: `rushlight explain`, `info`, `ops`, `cache`, `prebuild`.
+"""The command line: `rushlight explain`, `run`, `info`, `ops`, `cache` and `prebuild`.
 
-Takes arguments; returns the exit code: that of the script for `explain`, 2 for a wrong argument.
+Takes arguments; returns the exit code: that of the script for `explain` and `run`, 2 for a wrong
+argument.
 Invariant: nothing is imported for a command that it does not need.
 """
 
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     script: list[str] = []
-    if words[:1] == ["explain"]:
+    if words[:1] in (["explain"], ["run"]):
         words, script = split_script(words)
     options = parser.parse_args(words)
     if options.command is None:
@@ -41,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not script:
             return _reference(options)
         return _explain(options, script[0], script[1:])
+    if options.command == "run":
+        return _run(options, script)
     return int(options.run(options))
 
 
@@ -69,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--device", choices=("cpu", "gpu"), default="", help="shown first")
     explain.add_argument("--rows", metavar="N", type=int, default=12, help="rows a table (12)")
     explain.add_argument("-q", "--quiet", action="store_true", help="no report")
+    run = commands.add_parser(
+        "run",
+        help="run a script written for PyTorch: `import torch` means Rushlight",
+        usage="rushlight run SCRIPT [ARGS] [--report FILE]",
+        allow_abbrev=False,
+    )
+    run.add_argument("--report", metavar="FILE", help="write the names that are missing, as JSON")
     info = commands.add_parser("info", help="versions, kernels, libraries, cache, settings")
     info.set_defaults(run=_info)
     cache = commands.add_parser("cache", help="compiled artifacts on disk: info, or clear")
@@ -98,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_WITH_VALUE = ("--kernel", "--op", "--json", "--rows", "-o", "--output", "--mode", "--device")
+_WITH_VALUE = (
+    "--report", "--kernel", "--op", "--json", "--rows", "-o", "--output", "--mode", "--device",
+)  # fmt: skip
 _ALONE = ("-q", "--quiet", "-h", "--help", "--open", "--all")
 
 
@@ -185,6 +197,16 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
         print()
         explanation.print(command=command, rows=options.rows)
     return code
+
+
+def _run(options: argparse.Namespace, script: Sequence[str]) -> int:
+    if not script or not os.path.isfile(script[0]):
+        said = f"no such script: {script[0]}" if script else "give a script"
+        print(f"rushlight run: {said}", file=sys.stderr)
+        return 2
+    from rushlight import scripts
+
+    return scripts.run_as_torch(script[0], list(script[1:]), options.report)
 
 
 def _run_other(explanation: Any, script: str, args: list[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rushlight import config
@@ -63,14 +63,24 @@ def run_script(script: str, args: list[str], mode: str = "") -> tuple[Recording,
     recording and the exit code. The script's own output goes where it always goes; a traceback is
     printed as Python prints it, without our frames."""
     import os
-    import runpy
 
     recording = Recording(os.path.basename(script))
+    with in_mode(mode):
+        code = execute(script, args, recording)
+    return recording, code
+
+
+def execute(script: str, args: list[str], around: Any = None) -> int:
+    """Runs a script as `python script args` would, within the context manager `around`. Returns the
+    exit code."""
+    import os
+    import runpy
+
     argv, path0 = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = [script, *args], os.path.dirname(os.path.abspath(script))
     code = 0
     try:
-        with in_mode(mode), recording:
+        with around or nullcontext():
             runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
         code = _exit_code(end)
@@ -82,7 +92,28 @@ def run_script(script: str, args: list[str], mode: str = "") -> tuple[Recording,
     finally:
         sys.argv, sys.path[0] = argv, path0
         sys.stdout.flush()
-    return recording, code
+    return code
+
+
+def run_as_torch(script: str, args: list[str], report: str | None = None) -> int:
+    """Runs a script for which `import torch` means Rushlight; says what it asked for and is not
+    here, and writes that to `report` as JSON. Returns the exit code."""
+    import json
+
+    from rushlight.interop import shim
+
+    shim.install()
+    code = execute(script, args)
+    missing = list(shim.missing.values())
+    if missing and code:
+        print(f"rushlight run: {len(missing)} names are not in Rushlight:", file=sys.stderr)
+        for name, near, where in missing[:20]:
+            print(f"  {name}{shim.near_text(near)}, asked for at {where}", file=sys.stderr)
+    if report is not None:
+        rows = [{**one._asdict(), "near": list(one.near)} for one in missing]
+        with open(report, "w", encoding="utf-8") as file:
+            json.dump({"script": script, "exit": code, "missing": rows}, file, indent=1)
+    return code
 
 
 def _exit_code(end: SystemExit) -> int:

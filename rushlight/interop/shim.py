@@ -1,0 +1,192 @@
+"""`import torch` means Rushlight: for a whole program, without torch installed.
+
+`install()` makes the import system answer `torch` and its submodules with Rushlight's own modules,
+so that a name is one object under both. A name or module that Rushlight lacks raises the error that
+Python raises, with what is near it, and is kept in `missing`. Invariant: `uninstall()` leaves no
+trace in `sys.modules` or on the modules.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+import types
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from typing import Any, NamedTuple
+
+from rushlight.errors import user_line
+
+# What stands elsewhere in Rushlight: a module of torch's, or the beginning of its name, and ours.
+MOVED = {
+    "torch.nn.modules": "rushlight.nn",
+    "torch.nn.utils.clip_grad": "rushlight.nn.utils",
+    "torch.nn.utils.convert_parameters": "rushlight.nn.utils",
+    "torch.nn.utils.weight_norm": "rushlight.nn.utils",
+    "torch.nn.utils.spectral_norm": "rushlight.nn.utils",
+    "torch.optim.optimizer": "rushlight.optim.optimizer",
+    "torch.optim.lr_scheduler": "rushlight.optim.lr_scheduler",
+    "torch.optim.swa_utils": "rushlight.optim.swa_utils",
+    "torch.optim": "rushlight.optim",
+    "torch.utils.data": "rushlight.utils.data",
+    "torch.cuda.amp": "rushlight.cuda.amp",
+    "torch.cuda": "rushlight.cuda",
+    "torch.amp": "rushlight.amp",
+    "torch.autograd.functional": "rushlight.autograd.functional",
+    "torch.autograd": "rushlight.autograd",
+    "torch.profiler": "rushlight.profiler",
+}
+HELD = ("torch.backends",)  # their submodules are attributes of ours
+VERSION = "2.13.0+rushlight"
+
+
+class Missing(NamedTuple):
+    """A name that the program asked for and Rushlight lacks."""
+
+    name: str  # torch.fft.rfft
+    near: tuple[str, ...]
+    where: str  # the line that asked first
+
+
+missing: dict[str, Missing] = {}
+
+
+def install() -> None:
+    """From now on `import torch` gives Rushlight. RuntimeError where torch itself is loaded."""
+    loaded = sys.modules.get("torch")
+    if loaded is not None and loaded is not sys.modules.get("rushlight"):
+        raise RuntimeError(
+            "[run] torch is loaded already; `import torch` can mean Rushlight only before that"
+        )
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    module = importlib.import_module("torch")
+    _finder.version = getattr(module, "__version__", "")
+    module.__version__ = VERSION  # type: ignore[attr-defined]
+
+
+def uninstall() -> None:
+    """`import torch` means torch again."""
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+        sys.modules["rushlight"].__version__ = _finder.version  # type: ignore[attr-defined]
+    for name in [n for n in sys.modules if n == "torch" or n.startswith("torch.")]:
+        del sys.modules[name]
+    for parent, last, made in _finder.made:  # an import sets a module on its parent
+        if parent.__dict__.get(last) is made:
+            delattr(parent, last)
+    _finder.made.clear()
+    for module, kind in _finder.kinds:
+        module.__class__ = kind
+    _finder.kinds.clear()
+    missing.clear()
+
+
+class Finder:
+    """Answers `torch` and `torch.*`, as a finder and a loader."""
+
+    def __init__(self) -> None:
+        self.kinds: list[tuple[types.ModuleType, type]] = []  # modules whose class was changed
+        self.specs: dict[str, Any] = {}
+        self.made: list[tuple[types.ModuleType, str, types.ModuleType]] = []  # parent, name, module
+        self.version = ""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != "torch" and not name.startswith("torch."):
+            return None
+        module = self.module(name)
+        if module is None:
+            near = note(name)
+            raise ModuleNotFoundError(f"{name} is not in Rushlight{near_text(near)}", name=name)
+        self.specs[name] = (module, getattr(module, "__spec__", None))
+        return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+
+    def module(self, name: str) -> types.ModuleType | None:
+        """Ours for a module of torch's, or None."""
+        parent, _, last = name.rpartition(".")
+        if parent in HELD:
+            held = importlib.import_module(parent.replace("torch", "rushlight"))
+            return getattr(held, last, None)
+        for ours in candidates(name):
+            try:
+                return self.telling(importlib.import_module(ours), name)
+            except ModuleNotFoundError as error:
+                if error.name is None or not ours.startswith(error.name):
+                    raise
+        content: Any = {
+            "torch.distributed": {"is_available": no, "is_initialized": no},
+            "torch.version": {"__version__": VERSION, "cuda": None, "hip": None},
+        }.get(name)
+        if content is None:
+            return None
+        made = types.ModuleType(name)
+        made.__dict__.update(content)
+        self.made.append((sys.modules["rushlight"], last, made))
+        return self.telling(made, name)
+
+    def telling(self, module: types.ModuleType, name: str) -> types.ModuleType:
+        """The module, which notes names that it lacks."""
+        if not isinstance(module, Telling):
+            self.kinds.append((module, type(module)))
+            module.__class__ = Telling
+            module.__dict__["__torch_name__"] = name
+        return module
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        module: types.ModuleType = self.specs[spec.name][0]
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """It is there already; the import system wrote its spec over the module's own."""
+        spec = module.__spec__
+        if spec is not None and spec.name in self.specs:
+            module.__spec__ = self.specs.pop(spec.name)[1]
+
+
+def candidates(name: str) -> list[str]:
+    found = [name.replace("torch", "rushlight", 1)]
+    for start, ours in MOVED.items():
+        if name == start or name.startswith(start + "."):
+            found.append(ours)
+            break
+    return found
+
+
+def no() -> bool:
+    return False
+
+
+class Telling(types.ModuleType):
+    """A module of ours that the program knows as one of torch's."""
+
+    def __getattr__(self, name: str) -> Any:
+        known = self.__dict__.get("__torch_name__", "torch")
+        full = f"{known}.{name}"
+        if name.startswith("__"):
+            raise AttributeError(f"module {known!r} has no attribute {name!r}")
+        ours = _finder.module(full) if "." not in name and known in ("torch", *HELD) else None
+        if ours is not None:
+            return ours
+        near = note(full, self)
+        raise AttributeError(f"{full} is not in Rushlight{near_text(near)}")
+
+
+def note(name: str, module: Any = None) -> tuple[str, ...]:
+    """Keeps a name that is missing; gives what is near it."""
+    if name not in missing:
+        parent, _, last = name.rpartition(".")
+        if module is None:
+            module = sys.modules.get(parent)
+        names = [n for n in dir(module) if not n.startswith("_")] if module is not None else []
+        near = tuple(f"{parent}.{n}" for n in difflib.get_close_matches(last, names, 3))
+        place = user_line()
+        missing[name] = Missing(name, near, "" if place is None else str(place))
+    return missing[name].near
+
+
+def near_text(near: Sequence[str]) -> str:
+    return f"; near it: {', '.join(near)}" if near else ""
+
+
+_finder = Finder()

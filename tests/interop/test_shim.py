@@ -1,0 +1,134 @@
+"""`import torch` that means Rushlight, for a whole program: each in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+PROGRAM = """
+    import torch, torch.nn as nn, torch.nn.functional as F
+    import torch.backends.cudnn as cudnn
+    import torch.distributed as dist
+    from torch import Tensor, optim
+    from torch.nn.modules.module import Module
+    from torch.nn.utils import clip_grad_norm_
+    from torch.optim.lr_scheduler import StepLR
+    from torch.utils.data import DataLoader, TensorDataset
+
+    cudnn.benchmark = True
+    assert not dist.is_available() and torch.version.cuda is None
+    assert torch.__version__.startswith("2.")
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.relu(self.fc(x))
+
+    torch.manual_seed(0)
+    net = Net()
+    optimizer = optim.Adam(net.parameters())
+    scheduler = StepLR(optimizer, 1)
+    compiled = torch.compile(net)
+    data = TensorDataset(torch.randn(8, 3), torch.randn(8, 2))
+    for x, y in DataLoader(data, batch_size=4):
+        optimizer.zero_grad()
+        loss = F.mse_loss(compiled(x), y)
+        loss.backward()
+        clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+    scheduler.step()
+    assert isinstance(net, Module)
+    import rushlight
+    assert torch is rushlight and nn is rushlight.nn
+    torch.save(net.state_dict(), "net.pt")
+    net.load_state_dict(torch.load("net.pt", weights_only=True))
+    print("trained", sorted(net.state_dict()))
+"""
+
+
+def run(tmp_path, text, *words):
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(text))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return subprocess.run(
+        [sys.executable, "-m", "rushlight", "run", *words, str(file)],
+        capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300,
+    )  # fmt: skip
+
+
+def alone(file):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, str(file)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_a_program_for_torch_runs(tmp_path):
+    done = run(tmp_path, PROGRAM)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "trained ['fc.bias', 'fc.weight']\n" and done.stderr == ""
+
+
+def test_a_missing_name_says_what_is_near_and_is_reported(tmp_path):
+    text = """
+        import torch
+        assert not hasattr(torch, "reluu")
+        torch.softmaxx
+    """
+    report = tmp_path / "missing.json"
+    done = run(tmp_path, text, "--report", str(report))
+    assert done.returncode == 1
+    said = "AttributeError: torch.softmaxx is not in Rushlight; near it: torch.softmax"
+    assert said in done.stderr
+    assert "2 names are not in Rushlight" in done.stderr
+    data = json.loads(report.read_text())
+    assert data["exit"] == 1 and [m["name"] for m in data["missing"]] == [
+        "torch.reluu", "torch.softmaxx"]  # fmt: skip
+    assert "torch.relu" in data["missing"][0]["near"]
+    assert data["missing"][1]["where"].endswith("program.py:4 in <module>")
+
+
+def test_a_missing_module_is_no_module_of_that_name(tmp_path):
+    text = """
+        try:
+            import torch.utils.tensorboard
+        except ModuleNotFoundError as error:
+            print(error.name, "|", error)
+        from torch import nothing_of_the_kind
+    """
+    done = run(tmp_path, text)
+    assert done.returncode == 1
+    assert done.stdout.startswith("torch.utils.tensorboard | torch.utils.tensorboard is not in")
+    assert "ImportError" in done.stderr and "nothing_of_the_kind" in done.stderr
+
+
+def test_it_leaves_no_trace(tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text(
+        "import rushlight, rushlight.nn, sys, types\n"
+        "from rushlight.interop import shim\n"
+        "before = {k: v for k, v in vars(rushlight).items()}\n"
+        "spec, version = rushlight.nn.__spec__, rushlight.__version__\n"
+        "shim.install()\n"
+        "import torch.nn.functional, torch.distributed, torch.backends.cuda\n"
+        "shim.uninstall()\n"
+        "assert not [n for n in sys.modules if n.split('.')[0] == 'torch']\n"
+        "assert type(rushlight) is types.ModuleType and rushlight.__version__ == version\n"
+        "assert rushlight.nn.__spec__ is spec and 'distributed' not in vars(rushlight)\n"
+        "try:\n    import torch\n    assert torch is not rushlight\n"
+        "except ModuleNotFoundError:\n    pass\n"
+    )
+    done = alone(file)
+    assert done.returncode == 0, done.stderr
+
+
+def test_torch_that_is_loaded_stays(tmp_path):
+    text = "import sys, types; sys.modules['torch'] = types.ModuleType('torch')\n"
+    text += "from rushlight.interop import shim; shim.install()\n"
+    file = tmp_path / "program.py"
+    file.write_text(text)
+    done = alone(file)
+    assert "RuntimeError: [run] torch is loaded already" in done.stderr
