@@ -213,6 +213,8 @@ LoopPlan* fit(const char* op, const Recipe& recipe, Layout* const* inputs, Space
     plan->itemsize[recipe.ninputs + b] = itemsize(recipe.out_dtype[b]);
   // Where an axis is serial, so are the loops that were cut off its group: for tables the first,
   // else all.
+  plan->split = plan->tile[0] = plan->tile[1] = -1;
+  if (!kernel->fn) return plan;  // a device's: it has its own ways to share out the work
   choose_split(plan, recipe, serial ? (table ? excess[0] : extra) : 0, space.row_is_range);
   choose_tile(plan, recipe);
   return plan;

@@ -1,0 +1,345 @@
+// Matrix products by cuBLASLt.
+// Invariant: the library thinks in columns, so that out' = y' x' is computed: its first matrix is
+// y, its rows are n, and a bias along its rows is a number a column of ours.
+#include "cublas.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cuda_memory.h"
+#include "error.h"
+#include "libraries.h"
+
+namespace rl::cuda {
+namespace {
+
+// ---- the few types of the library's interface
+
+typedef int Status;  // cublasStatus_t: 0 is success
+typedef struct Handle_* Handle;
+typedef struct Description_* Description;  // cublasLtMatmulDesc_t
+typedef struct Matrix_* Matrix;            // cublasLtMatrixLayout_t
+typedef struct Preference_* Preference;
+struct Algorithm {
+  uint64_t data[8];
+};
+struct Heuristic {
+  Algorithm algorithm;
+  size_t workspace;
+  Status state;
+  float waves;
+  int reserved[4];
+};
+
+// of a description
+constexpr int kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8, kBiasType = 26;
+// of a matrix
+constexpr int kBatchCount = 5, kBatchOffset = 6;
+// of a preference
+constexpr int kMostWorkspace = 1, kAlignA = 5, kAlignB = 6, kAlignC = 7, kAlignD = 8;
+constexpr int kOpN = 0, kOpT = 1;
+// epilogues
+constexpr int kPlain = 1, kBias = 4;
+// cudaDataType
+constexpr int kReal32 = 0, kReal64 = 1, kReal16 = 2, kBrain16 = 14;
+constexpr int kCompute32 = 68, kComputeTf32 = 77, kCompute64 = 70;
+constexpr int64_t kWorkspace = 32 << 20;
+
+struct Library {
+  Status (*create)(Handle*);
+  Status (*description_create)(Description*, int compute, int scale);
+  Status (*description_set)(Description, int, const void*, size_t);
+  Status (*description_destroy)(Description);
+  Status (*matrix_create)(Matrix*, int type, uint64_t rows, uint64_t columns, int64_t ld);
+  Status (*matrix_set)(Matrix, int, const void*, size_t);
+  Status (*matrix_destroy)(Matrix);
+  Status (*preference_create)(Preference*);
+  Status (*preference_set)(Preference, int, const void*, size_t);
+  Status (*preference_destroy)(Preference);
+  Status (*heuristic)(Handle, Description, Matrix, Matrix, Matrix, Matrix, Preference, int,
+                      Heuristic*, int*);
+  Status (*matmul)(Handle, Description, const void*, const void*, Matrix, const void*, Matrix,
+                   const void*, const void*, Matrix, void*, Matrix, const Algorithm*, void*, size_t,
+                   Stream);
+  Handle handles[kMaxDevices];
+  std::string why;
+  bool opened;
+};
+
+std::string& path() {
+  static auto* p = new std::string("libcublasLt.so.13");
+  return *p;
+}
+
+Library& table() {
+  static Library* one = new Library{};  // never destroyed
+  return *one;
+}
+
+// Opened at first use.
+Library& library() {
+  Library* one = &table();
+  if (one->opened) return *one;
+  one->opened = true;
+  void* so = nullptr;
+  for (const char* name : {path().c_str(), "libcublasLt.so.13", "libcublasLt.so.12"})
+    if ((so = dlopen(name, RTLD_NOW | RTLD_LOCAL))) break;
+  if (!so) {
+    one->why = "cuBLASLt cannot be opened (" + path() + "): install nvidia-cublas";
+    return *one;
+  }
+  const struct {
+    void** into;
+    const char* name;
+  } symbols[] = {
+      {reinterpret_cast<void**>(&one->create), "cublasLtCreate"},
+      {reinterpret_cast<void**>(&one->description_create), "cublasLtMatmulDescCreate"},
+      {reinterpret_cast<void**>(&one->description_set), "cublasLtMatmulDescSetAttribute"},
+      {reinterpret_cast<void**>(&one->description_destroy), "cublasLtMatmulDescDestroy"},
+      {reinterpret_cast<void**>(&one->matrix_create), "cublasLtMatrixLayoutCreate"},
+      {reinterpret_cast<void**>(&one->matrix_set), "cublasLtMatrixLayoutSetAttribute"},
+      {reinterpret_cast<void**>(&one->matrix_destroy), "cublasLtMatrixLayoutDestroy"},
+      {reinterpret_cast<void**>(&one->preference_create), "cublasLtMatmulPreferenceCreate"},
+      {reinterpret_cast<void**>(&one->preference_set), "cublasLtMatmulPreferenceSetAttribute"},
+      {reinterpret_cast<void**>(&one->preference_destroy), "cublasLtMatmulPreferenceDestroy"},
+      {reinterpret_cast<void**>(&one->heuristic), "cublasLtMatmulAlgoGetHeuristic"},
+      {reinterpret_cast<void**>(&one->matmul), "cublasLtMatmul"}};
+  for (const auto& s : symbols)
+    if (!(*s.into = dlsym(so, s.name)))
+      one->why = std::string("cuBLASLt is too old: it lacks ") + s.name;
+  return *one;
+}
+
+// Another path may do better.
+void forget_failure() {
+  Library& l = table();
+  if (l.why.empty()) return;
+  l.why.clear();
+  l.opened = false;
+}
+
+void check_status(Status s, const char* op, const char* what) {
+  if (s != 0) fail(ErrorKind::Runtime, "[%s] cuBLASLt refuses: status %d (%s)", op, s, what);
+}
+
+int type_of(DType d) {
+  switch (d) {
+    case DType::Float16:
+      return kReal16;
+    case DType::BFloat16:
+      return kBrain16;
+    case DType::Float64:
+      return kReal64;
+    default:
+      return kReal32;
+  }
+}
+
+bool allow_tf32 = false;
+
+int alignment(const void* p) {
+  const auto at = reinterpret_cast<uintptr_t>(p);
+  return at ? static_cast<int>(std::min<uintptr_t>(at & (~at + 1), 256)) : 256;
+}
+
+// One of the library's matrices: ours, seen by columns.
+struct Side {
+  int op;
+  uint64_t rows, columns;
+  int64_t ld, batch;
+};
+
+}  // namespace
+
+struct DeviceGemm {
+  std::string op;
+  DType dtype, out_dtype;
+  int64_t b, m, n, k;
+  Side first, second, out;  // y, x and out
+  enum { None, Vector, Whole, Other } bias;
+  Side whole;  // of a bias that is a matrix
+
+  struct Ready {
+    uint64_t key;
+    Description description;
+    Matrix a, b, c, d;
+    Heuristic found;
+  };
+  std::vector<Ready> ready;  // by device, alignment, TF32, and how the bias comes
+
+  ~DeviceGemm() {
+    Library& l = library();
+    for (Ready& r : ready) {
+      l.description_destroy(r.description);
+      for (Matrix x : {r.a, r.b, r.c, r.d}) l.matrix_destroy(x);
+    }
+  }
+
+  Matrix matrix(const Side& s, DType type) const {
+    Library& l = library();
+    Matrix made;
+    check_status(l.matrix_create(&made, type_of(type), s.rows, s.columns, s.ld), op.c_str(),
+                 "cublasLtMatrixLayoutCreate");
+    if (b > 1) {
+      const int32_t count = static_cast<int32_t>(b);
+      l.matrix_set(made, kBatchCount, &count, sizeof count);
+      l.matrix_set(made, kBatchOffset, &s.batch, sizeof s.batch);
+    }
+    return made;
+  }
+
+  Ready& get(int device, const void* x, const void* y, const void* c, const void* d, bool epilogue,
+             bool from_whole) {
+    const int aligned[4] = {alignment(y), alignment(x), alignment(c), alignment(d)};
+    uint64_t key = static_cast<uint64_t>(device) << 48 | static_cast<uint64_t>(epilogue) << 41 |
+                   static_cast<uint64_t>(from_whole) << 42 |
+                   static_cast<uint64_t>(allow_tf32) << 40;
+    for (int i = 0; i < 4; ++i) key |= static_cast<uint64_t>(aligned[i]) << (9 * i);
+    for (Ready& r : ready)
+      if (r.key == key) return r;
+    Library& l = library();
+    Handle& handle = l.handles[device];
+    if (!handle) check_status(l.create(&handle), op.c_str(), "cublasLtCreate");
+    Ready r{};
+    r.key = key;
+    const bool wide = dtype == DType::Float64;
+    const int compute = wide                                    ? kCompute64
+                        : dtype == DType::Float32 && allow_tf32 ? kComputeTf32
+                                                                : kCompute32;
+    check_status(l.description_create(&r.description, compute, wide ? kReal64 : kReal32),
+                 op.c_str(), "cublasLtMatmulDescCreate");
+    l.description_set(r.description, kTransA, &first.op, sizeof(int));
+    l.description_set(r.description, kTransB, &second.op, sizeof(int));
+    if (epilogue) {
+      const int bias_type = type_of(out_dtype);
+      l.description_set(r.description, kEpilogue, &kBias, sizeof(int));
+      l.description_set(r.description, kBiasType, &bias_type, sizeof(int));
+    }
+    r.a = matrix(first, dtype);
+    r.b = matrix(second, dtype);
+    r.c = matrix(from_whole ? whole : out, out_dtype);
+    r.d = matrix(out, out_dtype);
+    Preference preference;
+    check_status(l.preference_create(&preference), op.c_str(), "cublasLtMatmulPreferenceCreate");
+    const size_t most = kWorkspace;
+    l.preference_set(preference, kMostWorkspace, &most, sizeof most);
+    const int places[4] = {kAlignA, kAlignB, kAlignC, kAlignD};
+    for (int i = 0; i < 4; ++i) {
+      const auto bytes = static_cast<uint32_t>(aligned[i]);
+      l.preference_set(preference, places[i], &bytes, sizeof bytes);
+    }
+    int count = 0;
+    const Status s =
+        l.heuristic(handle, r.description, r.a, r.b, r.c, r.d, preference, 1, &r.found, &count);
+    l.preference_destroy(preference);
+    check_status(s ? s : count < 1 ? 15 : 0, op.c_str(), "cublasLtMatmulAlgoGetHeuristic");
+    ready.push_back(r);
+    return ready.back();
+  }
+};
+
+void cudnn_path(const char*);
+
+void libraries_set(const char* cublaslt, const char* cudnn) {
+  if (cublaslt) {
+    path() = cublaslt;
+    forget_failure();
+  }
+  if (cudnn) cudnn_path(cudnn);
+}
+
+bool cublas_available(const char** why) {
+  if (why) *why = library().why.c_str();
+  return library().why.empty();
+}
+
+bool tf32_allowed(int set) {
+  const bool before = allow_tf32;
+  if (set >= 0) allow_tf32 = set > 0;
+  return before;
+}
+
+bool device_gemm_takes(DType operands, DType out) {
+  return is_floating(operands) && operands == out && cublas_available();
+}
+
+std::shared_ptr<DeviceGemm> device_gemm(const char* op, const Layout* x, const Layout* y,
+                                        const Layout* bias, const Layout* out) {
+  auto g = std::make_shared<DeviceGemm>();
+  g->op = op;
+  g->dtype = x->dtype;
+  g->out_dtype = out->dtype;
+  const int nd = x->ndim;
+  g->b = nd == 3 ? x->dims[0] : 1;
+  g->m = x->dims[nd - 2];
+  g->k = x->dims[nd - 1];
+  g->n = y->dims[nd - 1];
+  if (y->dims[nd - 2] != g->k || (nd == 3 && y->dims[0] != g->b))
+    fail(ErrorKind::Runtime, "[%s] mat1 and mat2 shapes cannot be multiplied: %s and %s", op,
+         shape_text(nd, x->shape()).c_str(), shape_text(nd, y->shape()).c_str());
+  const auto side = [&](const Layout* l, int64_t rows, int64_t columns) {
+    // `rows` x `columns` in our order. By rows: the library sees columns x rows, not transposed.
+    const int64_t rs = l->strides()[nd - 2], cs = l->strides()[nd - 1];
+    Leading lead;
+    leading(rows, columns, rs, cs, &lead);
+    Side s;
+    s.op = lead.transposed ? kOpT : kOpN;
+    s.rows = static_cast<uint64_t>(lead.transposed ? rows : columns);
+    s.columns = static_cast<uint64_t>(lead.transposed ? columns : rows);
+    s.ld = lead.ld;
+    s.batch = nd == 3 ? l->strides()[0] : 0;
+    return s;
+  };
+  g->first = side(y, g->k, g->n);
+  g->second = side(x, g->m, g->k);
+  g->out = side(out, g->m, g->n);
+  g->bias = DeviceGemm::None;
+  if (bias) {
+    const int bn = bias->ndim;
+    bool vector = bn >= 1 && bias->dims[bn - 1] == g->n &&
+                  (g->n == 1 || bias->strides()[bn - 1] == 1) && bias->dtype == out->dtype;
+    for (int d = 0; d < bn - 1; ++d)
+      vector = vector && (bias->dims[d] == 1 || bias->strides()[d] == 0);
+    const bool whole = bn == nd && std::equal(out->shape(), out->shape() + nd, bias->shape()) &&
+                       bias->dtype == out->dtype && bias->strides()[nd - 1] == 1 &&
+                       bias->strides()[nd - 2] >= g->n;
+    g->bias = vector ? DeviceGemm::Vector : whole ? DeviceGemm::Whole : DeviceGemm::Other;
+    if (whole) g->whole = side(bias, g->m, g->n);
+  }
+  return g;
+}
+
+bool device_gemm_lays_bias(const DeviceGemm* g, double beta) {
+  return g->bias == DeviceGemm::Other || (g->bias == DeviceGemm::Vector && beta != 1);
+}
+
+void device_gemm_run(DeviceGemm* g, int device, const void* x, const void* y, const void* bias,
+                     void* out, double alpha, double beta) {
+  if (!g->b || !g->m || !g->n) return;
+  if (!bias) beta = 0;
+  activate(device);
+  const bool laid = bias == out;
+  const bool epilogue = bias && !laid && g->bias == DeviceGemm::Vector;
+  const bool whole = bias && !laid && g->bias == DeviceGemm::Whole;
+  const void* c = whole ? bias : out;
+  DeviceGemm::Ready& r = g->get(device, x, y, c, out, epilogue, whole);
+  Library& l = library();
+  if (epilogue) l.description_set(r.description, kBiasPointer, &bias, sizeof bias);
+  Storage* work =
+      r.found.workspace ? memory_alloc(device, static_cast<int64_t>(r.found.workspace)) : nullptr;
+  const double scales64[2] = {alpha, epilogue ? 0 : beta};
+  const float scales32[2] = {static_cast<float>(scales64[0]), static_cast<float>(scales64[1])};
+  const bool wide = g->dtype == DType::Float64;
+  const void* a = wide ? static_cast<const void*>(&scales64[0]) : &scales32[0];
+  const void* b = wide ? static_cast<const void*>(&scales64[1]) : &scales32[1];
+  const Status s = l.matmul(l.handles[device], r.description, a, y, r.a, x, r.b, b, c, r.c, out,
+                            r.d, &r.found.algorithm, work ? work->data : nullptr, r.found.workspace,
+                            current_stream(device));
+  if (work) memory_free(work);
+  check_status(s, g->op.c_str(), "cublasLtMatmul");
+}
+
+}  // namespace rl::cuda
