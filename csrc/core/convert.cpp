@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "cuda.h"
 #include "devices.h"
 #include "dtype.h"
 #include "half.h"
@@ -342,11 +343,13 @@ PyObject* tensor_item(Tensor* t) {
         static_cast<long long>(t->layout->numel));
   if (t->layout->device == Device::Meta)
     raise(PyExc_RuntimeError, "Tensor.item() cannot be called on meta tensors");
+  WaitName name("item");
   Own<Tensor> host = on_host(t);
   return scalar_of(t->layout->dtype, data_of(host.get())).release();
 }
 
 PyObject* tensor_tolist(Tensor* t) {
+  WaitName name("tolist");
   Own<Tensor> host = on_host(t);
   return nested(host->layout, data_of(host.get()), 0);
 }

@@ -53,7 +53,10 @@ void translate() noexcept {
       case ErrorKind::Value: type = PyExc_ValueError; break;
       case ErrorKind::Type: type = PyExc_TypeError; break;
       case ErrorKind::Index: type = PyExc_IndexError; break;
-      case ErrorKind::Memory: type = PyExc_MemoryError; break;
+      case ErrorKind::Memory:
+        type = hooks.out_of_memory && !std::strncmp(e.what(), "CUDA", 4) ? hooks.out_of_memory
+                                                                          : PyExc_MemoryError;
+        break;
       case ErrorKind::NotImplemented: type = PyExc_NotImplementedError; break;
       default: break;
     }

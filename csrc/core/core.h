@@ -162,7 +162,8 @@ class ModeScope {
 // ---- what Python registers
 
 struct Hooks {
-  PyObject *make_plan, *make_backward, *dispatch, *index, *format, *device, *open_device, *size;
+  PyObject *make_plan, *make_backward, *dispatch, *index, *format, *device, *open_device, *size,
+      *out_of_memory;
 };
 extern Hooks hooks;
 

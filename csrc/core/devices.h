@@ -18,6 +18,9 @@ struct DevicePlan {
   // Outputs that exist already: allocated by core, of the layouts that the plan states (or, from
   // `into`, those that were given there).
   virtual void run(Plan*, Call&, Tensor* const* outs) = 0;
+  // Before outputs are allocated: where their layouts depend on run-time sizes, those are put into
+  // the Plan.
+  virtual void prepare(Plan*, Call&) {}
   virtual std::string text() const = 0;  // for records: which kernel, which library
   // The same call, writing to outputs of these layouts (shapes and dtypes are right); null: by a
   // temporary and a copy.

@@ -3,6 +3,7 @@
 // Invariant: a capsule is consumed once (renamed "used_..."); the exporter's deleter runs exactly
 // once.
 #include "convert.h"
+#include "cuda.h"
 #include "devices.h"
 #include "dtype.h"
 
@@ -39,7 +40,7 @@ struct ManagedVersioned {  // "dltensor_versioned"
 };
 constexpr uint64_t kCopied = 2;  // flag: the exporter made a copy
 enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBFloat = 4, kBool = 6 };
-constexpr int32_t kCPU = 1, kCUDAHost = 3;
+constexpr int32_t kCPU = 1, kCUDA = 2, kCUDAHost = 3;
 
 DLDataType type_of(DType d) {
   uint8_t bits = static_cast<uint8_t>(8 * rl::itemsize(d));
@@ -85,6 +86,14 @@ void destroy_capsule(PyObject* capsule, const char* name) {
 void destroy_plain(PyObject* c) { destroy_capsule<Managed>(c, "dltensor"); }
 void destroy_versioned(PyObject* c) { destroy_capsule<ManagedVersioned>(c, "dltensor_versioned"); }
 
+DLDevice device_of(const Layout* l) {
+  if (on_cuda(l)) return {kCUDA, cuda_index(l)};
+  if (l->device != Device::CPU)
+    raise(PyExc_BufferError, "[__dlpack__] a tensor on %s has no data to share",
+        device_name(l->device).c_str());
+  return {kCPU, 0};
+}
+
 template <class M>
 Export<M>* export_tensor(Tensor* t) {
   Export<M>* e = new Export<M>{};
@@ -95,8 +104,8 @@ Export<M>* export_tensor(Tensor* t) {
     e->dims[i] = l->dims[i];
     e->dims[rl::kMaxDims + i] = l->strides()[i];
   }
-  e->managed.tensor = {
-      data_of(t), {kCPU, 0}, l->ndim, type_of(l->dtype), e->dims, e->dims + rl::kMaxDims, 0};
+  e->managed.tensor = {data_of(t), device_of(l), l->ndim, type_of(l->dtype), e->dims,
+      e->dims + rl::kMaxDims, 0};
   e->managed.context = e;
   e->managed.deleter = delete_export<M>;
   return e;
@@ -129,8 +138,14 @@ Own<Tensor> import_capsule(PyObject* capsule) {
   if (versioned && static_cast<ManagedVersioned*>(managed)->major > 1)
     raise(PyExc_BufferError, "[from_dlpack] DLPack version %u is not known",
         static_cast<ManagedVersioned*>(managed)->major);
-  if (t.device.type != kCPU && t.device.type != kCUDAHost)
-    raise(PyExc_BufferError, "[from_dlpack] device type %d is not the CPU", t.device.type);
+  if (t.device.type != kCPU && t.device.type != kCUDAHost && t.device.type != kCUDA)
+    raise(PyExc_BufferError, "[from_dlpack] device type %d is neither the CPU nor CUDA",
+        t.device.type);
+  Device place = Device::CPU;
+  if (t.device.type == kCUDA) {
+    Ref name = checked(PyUnicode_FromFormat("cuda:%d", t.device.id));
+    place = device_from(name.py());
+  }
   if (t.ndim > rl::kMaxDims)
     raise(
         PyExc_BufferError, "[from_dlpack] %d dims; at most %d are supported", t.ndim, rl::kMaxDims);
@@ -145,14 +160,43 @@ Own<Tensor> import_capsule(PyObject* capsule) {
     span += (t.shape[i] - 1) * strides[i];
     empty |= t.shape[i] == 0;
   }
-  Layout* layout = rl::layout_intern(dtype, Device::CPU, t.ndim, t.shape, strides);
+  Layout* layout = rl::layout_intern(dtype, place, t.ndim, t.shape, strides);
   Imported* import = new Imported{managed, versioned};
   Storage* storage = rl::storage_external(static_cast<char*>(t.data) + t.byte_offset,
       empty ? 0 : span * rl::itemsize(dtype), release_import, import);
+  storage->device = place;
   Own<Tensor> made = tensor_make(storage, layout, 0);
   check(PyCapsule_SetName(capsule, versioned ? "used_dltensor_versioned" : "used_dltensor"));
   check(PyCapsule_SetDestructor(capsule, nullptr));
   return made;
+}
+
+// The consumer's stream (1: the default one, -1: it does not matter) waits for what is queued on ours.
+void order_before(Tensor* t, PyObject* stream) {
+  const int device = cuda_index(t->layout);
+  long long handle = 1;
+  if (stream != Py_None && (handle = PyLong_AsLongLong(stream)) == -1 && PyErr_Occurred())
+    throw PythonError();
+  if (handle == -1) return;
+  auto* theirs = handle == 1 ? nullptr : reinterpret_cast<rl::cuda::Stream>(handle);
+  rl::cuda::Stream ours = rl::cuda::current_stream(device);
+  if (theirs == ours) return;
+  rl::cuda::Event done = rl::cuda::event_create(device, false, false);
+  rl::cuda::event_record(device, done, ours);
+  rl::cuda::stream_wait(device, theirs, done);
+  rl::cuda::event_destroy(device, done);
+}
+
+// To an exporter of CUDA memory: the stream on which it will be used.
+void add_stream(PyObject* source, PyObject* keywords) {
+  Ref where(PyObject_CallMethod(source, "__dlpack_device__", nullptr));
+  if (!where) return PyErr_Clear();
+  int type = 0, id = 0;
+  if (!PyArg_ParseTuple(where.py(), "ii", &type, &id)) return PyErr_Clear();
+  if (type != kCUDA) return;
+  const auto handle = reinterpret_cast<uintptr_t>(rl::cuda::current_stream(rl::cuda::check_device(id)));
+  Ref stream = checked(PyLong_FromUnsignedLongLong(handle ? handle : 1));
+  check(PyDict_SetItemString(keywords, "stream", stream.py()));
 }
 
 }  // namespace
@@ -170,12 +214,14 @@ PyObject* to_dlpack(PyObject* o, PyObject* args, PyObject* kwargs) {
     if (device != Py_None) {
       long type = -1, id = -1;
       if (!PyArg_ParseTuple(device, "ll", &type, &id)) throw PythonError();
-      if (type != kCPU)
+      if (type != device_of(t->layout).type)
         raise(PyExc_BufferError,
-            "[__dlpack__] device type %ld was asked for; this tensor is on the CPU", type);
+            "[__dlpack__] device type %ld was asked for; this tensor is on %s", type,
+            device_name(t->layout->device).c_str());
     }
     Own<Tensor> copied;
     if (copy == Py_True) t = (copied = dense_copy(t)).get();
+    if (on_cuda(t->layout)) order_before(t, stream);
     long major = 0, minor = 0;
     if (version != Py_None && !PyArg_ParseTuple(version, "ll", &major, &minor)) throw PythonError();
     if (major < 1) {
@@ -193,7 +239,12 @@ PyObject* to_dlpack(PyObject* o, PyObject* args, PyObject* kwargs) {
   });
 }
 
-PyObject* dlpack_device(PyObject*, PyObject*) { return Py_BuildValue("(ii)", kCPU, 0); }
+PyObject* dlpack_device(PyObject* o, PyObject*) {
+  return guarded([&] {
+    const DLDevice d = device_of(tensor_of(o)->layout);
+    return Py_BuildValue("(ii)", static_cast<int>(d.type), static_cast<int>(d.id));
+  });
+}
 
 PyObject* from_dlpack(PyObject*, PyObject* source) {
   return guarded([&] {
@@ -201,6 +252,7 @@ PyObject* from_dlpack(PyObject*, PyObject* source) {
     Ref method = checked(PyObject_GetAttrString(source, "__dlpack__"));
     Ref none = checked(PyTuple_New(0)),
         keywords = checked(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));
+    add_stream(source, keywords.py());
     PyObject* capsule = PyObject_Call(method.py(), none.py(), keywords.py());
     if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {  // exporters older than version 1
       PyErr_Clear();

@@ -2,6 +2,7 @@
 // Invariant: while a kernel runs without the GIL, the plan and every storage it touches are held by
 // counts of its own.
 #include "convert.h"
+#include "cuda.h"
 #include "devices.h"
 #include "dtype.h"
 #include "plan.h"
@@ -22,6 +23,7 @@ constexpr int kBuffers = rl::kMaxInputs + rl::kMaxOutputs;
 
 void run_loop(const char* op, const rl::LoopPlan* loop, Tensor* const* tensors, int ninputs,
     Tensor* const* outs, int nouts, const Number* numbers) {
+  if (!loop->kernel->fn) return cuda_loop(op, loop, tensors, ninputs, outs, nouts, numbers);
   void* pointers[kBuffers];
   for (int i = 0; i < ninputs; i++) pointers[i] = data_of(tensors[i]);
   for (int i = 0; i < nouts; i++) pointers[ninputs + i] = data_of(outs[i]);
@@ -190,6 +192,7 @@ Ref run_program(Plan* p, Call& call) {
 }
 
 Ref run_device(Plan* p, Call& call) {
+  p->device->prepare(p, call);
   Own<Tensor> outs[rl::kMaxOutputs];
   Tensor* raw[rl::kMaxOutputs];
   for (int i = 0; i < p->nouts; i++) {
@@ -288,7 +291,7 @@ PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf
             Py_TYPE(args[i])->tp_name);
       tensors[i] = tensor_of(args[i]);
       inputs[i] = tensors[i]->layout;
-      if (inputs[i]->device != Device::CPU)
+      if (recipe.kernel->fn && inputs[i]->device != Device::CPU)
         raise(PyExc_RuntimeError, "[%s] a kernel of the CPU was given a tensor on %s", name,
             device_name(inputs[i]->device).c_str());
     }

@@ -3,6 +3,7 @@
 // Invariant: every check comes before the first write; exact aliasing is allowed where each element
 // is read before it is written (broadcast loops), any other overlap goes through a temporary; every
 // write bumps the version.
+#include "cuda.h"
 #include "devices.h"
 #include "dtype.h"
 #include "operator.h"
@@ -195,6 +196,7 @@ Ref copy_across(Call& call, Tensor* dst) {
     PlanHold hold(plan_find_view(call));
     node = node_before_write(call, hold.plan, dst);
   }
+  NonBlocking scope(call.op->nparams > 2 && call.values[2] == Py_True);
   copy_into(dst, src);
   bump_version(dst);
   if (node) record_write(node.get(), dst);

@@ -3,6 +3,7 @@
 // slots' names.
 #include "compiled.h"
 #include "convert.h"
+#include "cuda.h"
 #include "devices.h"
 #include "dtype.h"
 #include "operator.h"
@@ -75,8 +76,16 @@ PyObject* set_type(PyObject*, PyObject* args) {
   PyObject* type;
   if (!PyArg_ParseTuple(args, "sO!", &name, &PyType_Type, &type)) return nullptr;
   return guarded([&] {
+    if (!std::strcmp(name, "OutOfMemoryError")) {
+      if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type),
+              reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
+        raise(PyExc_TypeError, "OutOfMemoryError must be an exception");
+      Py_XSETREF(hooks.out_of_memory, Py_NewRef(type));
+      return Py_NewRef(Py_None);
+    }
     if (std::strcmp(name, "Size"))
-      raise(PyExc_ValueError, "no type named '%s' is registered here; 'Size' is", name);
+      raise(PyExc_ValueError,
+          "no type named '%s' is registered here; 'Size' and 'OutOfMemoryError' are", name);
     if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), &PyTuple_Type))
       raise(PyExc_TypeError, "Size must be a subclass of tuple");
     Py_XSETREF(hooks.size, Py_NewRef(type));
@@ -205,7 +214,7 @@ PyMethodDef functions[] = {
         "set_slot(name, operator): a number slot of Tensor, or copy_"},
     {"set_method", set_method, METH_VARARGS,
         "set_method(name, object): an attribute of the Tensor type"},
-    {"set_type", set_type, METH_VARARGS, "set_type('Size', cls)"},
+    {"set_type", set_type, METH_VARARGS, "set_type('Size', cls), set_type('OutOfMemoryError', cls): of a device"},
     {"set_default_dtype", set_default_dtype, METH_O, nullptr},
     {"get_default_dtype", get_default_dtype, METH_NOARGS, nullptr},
     {"dtype_named", dtype_named, METH_O, nullptr},
@@ -250,6 +259,7 @@ PyMODINIT_FUNC PyInit__core() {
       check(PyModule_AddFunctions(m, list));
     dtype_init(m);
     devices_init(m);
+    cuda_init(m);
     tensor_init(m);
     factories_init(m);
     operator_init(m);

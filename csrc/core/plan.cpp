@@ -164,10 +164,11 @@ Ref made_by_python(Call& call) {
   return made;
 }
 
+}  // namespace
+
 // Operands whose dims do not fold into the kernel's loops: all brought to the full shape, row dims
 // innermost.
-void copy_targets(Plan* p, const Call& call) {
-  const rl::Recipe& r = p->recipe->recipe;
+void plan_copy_targets(const rl::Recipe& r, const Call& call, std::vector<Layout*>& copies) {
   int64_t shape[rl::kMaxDims];
   int ndim = 0;
   bool folds = r.rule == rl::Rule::Broadcast || r.rule == rl::Rule::Rows;
@@ -189,14 +190,14 @@ void copy_targets(Plan* p, const Call& call) {
     }
   for (int i = 0; i < r.ninputs; i++) {
     const Layout* l = call.tensors[i]->layout;
-    p->copies.push_back(folds && r.in[i] == rl::Operand::Full
+    copies.push_back(folds && r.in[i] == rl::Operand::Full
                             ? rl::layout_intern(l->dtype, l->device, ndim, shape, strides)
                             : rl::layout_dense(l->dtype, l->device, l->ndim, l->dims));
   }
 }
 
 // Whether some rows have no elements, for a recipe that gives such rows no result.
-void check_rows(const rl::Recipe& r, const char* op, const Layout* full) {
+void plan_check_rows(const rl::Recipe& r, const char* op, const Layout* full) {
   if (!r.nonempty || full->numel) return;
   for (int d = 0; d < full->ndim; d++)
     if ((r.rows >> d & 1) && !full->dims[d])
@@ -205,6 +206,8 @@ void check_rows(const rl::Recipe& r, const char* op, const Layout* full) {
           rl::shape_text(full->ndim, full->dims).c_str());
 }
 
+namespace {
+
 void build_leaf(Plan* p, const Call& call) {
   const rl::Recipe& r = p->recipe->recipe;
   if (r.ninputs != call.tensors.size())
@@ -212,13 +215,13 @@ void build_leaf(Plan* p, const Call& call) {
         call.op->text, r.kernel->key, r.ninputs, call.tensors.size());
   Layout* inputs[8];
   for (int i = 0; i < r.ninputs; i++) inputs[i] = call.tensors[i]->layout;
-  check_rows(r, call.op->text, inputs[0]);
+  plan_check_rows(r, call.op->text, inputs[0]);
   p->nouts = r.noutputs;
   try {
     p->loop = rl::loop_plan(call.op->text, r, inputs, nullptr, nullptr, 0, p->outs);
   } catch (const rl::Error& e) {
     if (e.kind != ErrorKind::NotImplemented) throw;
-    copy_targets(p, call);
+    plan_copy_targets(r, call, p->copies);
     p->loop = rl::loop_plan(call.op->text, r, p->copies.data(), nullptr, nullptr, 0, p->outs);
   }
 }
@@ -260,7 +263,9 @@ Plan* plan_make(Call& call, int short_key) {
   Ref made = made_by_python(call);
   PyTypeObject* type = Py_TYPE(made.py());
   PlanKind kind;
-  if (type == RecipeType || type == FusedKernelType) {
+  if (call.device != Device::CPU && type != ProgramType) {
+    kind = PlanKind::Device;
+  } else if (type == RecipeType || type == FusedKernelType) {
     RecipeObject* r = reinterpret_cast<RecipeObject*>(made.py());
     bool sized = r->recipe.rule == rl::Rule::Sized || r->recipe.rule == rl::Rule::IntoTable;
     kind = sized ? PlanKind::Sized : PlanKind::Leaf;
@@ -279,23 +284,18 @@ Plan* plan_make(Call& call, int short_key) {
     kind = PlanKind::Assembly;
   } else if (type == ProgramType) {
     kind = PlanKind::Program;
-  } else if (call.device != Device::CPU) {
-    kind = PlanKind::Device;
   } else {
     raise(PyExc_TypeError,
         "[%s] make_plan returned %s; a recipe or Program was expected", call.op->text,
         type->tp_name);
   }
-  if (call.device != Device::CPU && kind != PlanKind::Program && kind != PlanKind::Device)
-    raise(PyExc_NotImplementedError, "[%s] not implemented for device %s", call.op->text,
-        device_name(call.device).c_str());
   Plan* p = plan_new(call, kind);
   try {
     if (kind == PlanKind::Device) {
       p->device = device_runtime(call.device).plan(p, call, made.py());
       if (!p->device)
-        raise(PyExc_TypeError, "[%s] make_plan returned %s, which no runtime of %s takes",
-            call.op->text, type->tp_name, device_name(call.device).c_str());
+        raise(PyExc_NotImplementedError, "[%s] not implemented for device %s (%s)", call.op->text,
+            device_name(call.device).c_str(), type->tp_name);
     } else if (kind == PlanKind::Program) {
       p->program = reinterpret_cast<Program*>(made.release());
     } else if (kind == PlanKind::Gemm) {

@@ -126,6 +126,8 @@ Plan* plan_find_write(Call&, Tensor* const* outs, int nouts, bool* hit);
 Plan* plan_find_view(Call&);
 // null: not differentiable
 Backward* plan_backward(Plan*, Call&, PyObject* const* outs, int nouts);
+void plan_check_rows(const rl::Recipe&, const char* op, const Layout* full);
+void plan_copy_targets(const rl::Recipe&, const Call&, std::vector<Layout*>& copies);   // owned
 std::string plan_text(const Plan*);                  // kernel key, library routine, "program"
 
 // execute.cpp

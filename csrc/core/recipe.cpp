@@ -2,6 +2,7 @@
 // Takes plain numbers and strings; invariant: a recipe's kernel exists and its counts agree with
 // the kernel's entry.
 #include "convert.h"
+#include "cuda.h"
 #include "dtype.h"
 #include "plan.h"
 
@@ -69,17 +70,21 @@ PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   const char *rule, *in_kinds, *out_kinds;
   unsigned rows;
   int nonempty = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UsIssO|OOp", const_cast<char**>(keywords), &key,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OsIssO|OOp", const_cast<char**>(keywords), &key,
           &rule, &rows, &in_kinds, &out_kinds, &dtypes, &numbers, &sizes, &nonempty))
     return nullptr;
   return guarded([&] {
     Own<RecipeObject> r(self_of(check(type->tp_alloc(type, 0))));
     r->vectorcall = recipe_vectorcall;
-    r->key = Py_NewRef(key);
+    const bool device = is_device_kernel(key);
+    if (!device && !PyUnicode_Check(key))
+      raise(PyExc_TypeError, "[Recipe] a kernel is a key or a DeviceKernel, not %s", Py_TYPE(key)->tp_name);
+    r->key = device ? check(PyUnicode_FromString(device_kernel_of(key)->key)) : Py_NewRef(key);
+    r->owner = device ? Py_NewRef(key) : nullptr;
     r->sizes = sizes == Py_None ? -1 : static_cast<int>(read_int("sizes", sizes));
     read_rule(r.get(), rule, rows, in_kinds, out_kinds, dtypes);
     r->recipe.nonempty = nonempty;
-    r->recipe.kernel = rl::kernel_find(PyUnicode_AsUTF8(key));
+    r->recipe.kernel = device ? device_kernel_of(key) : rl::kernel_find(PyUnicode_AsUTF8(r->key));
     if (!r->recipe.kernel) raise(PyExc_KeyError, "[Recipe] no precompiled kernel %U", key);
     Ref list = numbers ? checked(PySequence_Tuple(numbers)) : checked(PyTuple_New(0));
     r->nnumbers = static_cast<int>(PyTuple_GET_SIZE(list.py()));
@@ -102,8 +107,8 @@ PyObject* fused_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject *pointer, *name, *dtypes, *origin = nullptr, *owner = Py_None;
   const char *rule, *in_kinds, *out_kinds, *numbers;
   unsigned rows;
-  int outer, inner, serial = 0, cost = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OUsIssOsii|iiUO", const_cast<char**>(keywords),
+  int outer = 0, inner = 0, serial = 0, cost = 1;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OUsIssOs|iiiiUO", const_cast<char**>(keywords),
           &pointer, &name, &rule, &rows, &in_kinds, &out_kinds, &dtypes, &numbers, &outer, &inner,
           &serial, &cost, &origin, &owner))
     return nullptr;
@@ -120,6 +125,12 @@ PyObject* fused_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     for (int i = 0; i < r->nnumbers; i++) {
       char one[2] = {numbers[i], 0};
       r->numbers[i] = {i, number_kind(one)};
+    }
+    if (is_device_kernel(pointer)) {  // loops and the rest are the record's
+      r->recipe.kernel = device_kernel_of(pointer);
+      Py_XSETREF(r->owner, check(PyTuple_Pack(2, pointer, owner)));
+      check_counts(r.get());
+      return r.release_object();
     }
     void* address = PyLong_AsVoidPtr(pointer);
     if (!address) {

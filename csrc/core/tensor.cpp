@@ -4,6 +4,7 @@
 // and is untracked.
 #include "tensor.h"
 
+#include "cuda.h"
 #include "devices.h"
 #include "dtype.h"
 #include "operator.h"
@@ -285,6 +286,7 @@ int truth(PyObject* o) {
     if (t->layout->numel != 1)
       raise(PyExc_RuntimeError, "Boolean value of Tensor with %s is ambiguous",
           t->layout->numel ? "more than one value" : "no values");
+    WaitName name("bool");
     Ref value(tensor_item(t));
     return check(PyObject_IsTrue(value.py()));
   });

@@ -1,0 +1,374 @@
+// Plans of calls on a GPU: generated kernels, libraries, and what runs on the host instead.
+// Invariant: everything queued for a call goes to the current stream of its device.
+#include "convert.h"
+#include "cuda.h"
+#include "dtype.h"
+#include "operator.h"
+#include "plan.h"
+#include "rt/cublas.h"
+#include "rt/cuda_memory.h"
+#include "rt/cudnn.h"
+
+namespace core {
+
+using rl::cuda::DeviceKernel;
+
+namespace {
+
+struct NumbersOf {
+  Number values[kNumbers];
+  NumbersOf(const RecipeObject* r, PyObject* const* bound) {
+    for (int i = 0; i < r->nnumbers; i++)
+      values[i] = number_from(bound[r->numbers[i].param], r->numbers[i].how);
+  }
+};
+
+// Layouts that rt made for operands without a device (full, arange) go to the call's.
+void place_outs(Plan* p, Device device) {
+  for (int i = 0; i < p->nouts; i++) {
+    Layout* l = p->outs[i];
+    if (l->device == device) continue;
+    p->outs[i] = on_device(l, device, l->dtype);
+    rl::decref(l);
+  }
+}
+
+struct LeafPlan : DevicePlan {
+  Own<RecipeObject> recipe;
+  rl::LoopPlan* loop = nullptr;
+  std::vector<Layout*> copies;  // owned; where operands lie in no loops of the kernel
+  // for which the loops are right, where sizes come at run time
+  std::vector<int64_t> sizes;
+
+  ~LeafPlan() override {
+    std::free(loop);
+    for (Layout* l : copies) rl::decref(l);
+  }
+  void run(Plan*, Call& call, Tensor* const* outs) override {
+    const rl::Recipe& r = recipe->recipe;
+    NumbersOf numbers(recipe.get(), call.values);
+    Own<Tensor> changed[rl::kMaxInputs];
+    Tensor* operands[rl::kMaxInputs];
+    for (int i = 0; i < r.ninputs; i++) {
+      operands[i] = call.tensors[i];
+      if (copies.empty() || operands[i]->layout == copies[i]) continue;
+      rl::incref(copies[i]);
+      changed[i] = tensor_empty(copies[i]);
+      cuda_copy_within(changed[i].get(), operands[i]);
+      operands[i] = changed[i].get();
+    }
+    cuda_loop(call.op->text, loop, operands, r.ninputs, outs, r.noutputs, numbers.values);
+  }
+  std::string text() const override { return recipe->recipe.kernel->key; }
+  bool sized() const {
+    const rl::Rule rule = recipe->recipe.rule;
+    return rule == rl::Rule::Sized || rule == rl::Rule::IntoTable;
+  }
+  void prepare(Plan* p, Call& call) override {
+    if (!sized()) return;
+    Small<int64_t, 8> now;
+    read_ints(call.op->text, call.values[recipe->sizes], now);
+    if (!std::equal(sizes.begin(), sizes.end(), now.data(), now.data() + now.size())) plan(p, call);
+  }
+  // Loops and the outputs' layouts.
+  void plan(Plan* p, Call& call) {
+    const rl::Recipe& r = recipe->recipe;
+    Small<int64_t, 8> now;
+    if (sized()) read_ints(call.op->text, call.values[recipe->sizes], now);
+    Layout *inputs[rl::kMaxInputs], *outs[rl::kMaxOutputs];
+    for (int i = 0; i < r.ninputs; i++) inputs[i] = call.tensors[i]->layout;
+    rl::LoopPlan* made;
+    try {
+      made = rl::loop_plan(call.op->text, r, copies.empty() ? inputs : copies.data(), nullptr,
+          now.data(), now.size(), outs);
+    } catch (const rl::Error& e) {
+      if (e.kind != ErrorKind::NotImplemented || !copies.empty()) throw;
+      plan_copy_targets(r, call, copies);
+      made = rl::loop_plan(call.op->text, r, copies.data(), nullptr, now.data(), now.size(), outs);
+    }
+    std::free(std::exchange(loop, made));
+    sizes.assign(now.data(), now.data() + now.size());
+    for (int i = 0; i < r.noutputs; i++) {
+      if (p->outs[i]) rl::decref(p->outs[i]);
+      p->outs[i] = outs[i];
+    }
+    p->nouts = r.noutputs;
+    place_outs(p, call.device);
+  }
+  std::shared_ptr<DevicePlan> into(Plan*, Call& call, Tensor* const* outs, int nouts) override {
+    if (!copies.empty() || sized()) return nullptr;
+    auto made = std::make_shared<LeafPlan>();
+    made->recipe = recipe;
+    made->elementwise = elementwise;
+    Layout *inputs[rl::kMaxInputs], *given[rl::kMaxOutputs], *results[rl::kMaxOutputs];
+    for (int i = 0; i < call.tensors.size(); i++) inputs[i] = call.tensors[i]->layout;
+    for (int i = 0; i < nouts; i++) given[i] = outs[i]->layout;
+    try {
+      made->loop = rl::loop_plan(call.op->text, recipe->recipe, inputs, given, nullptr, 0, results);
+    } catch (const rl::Error& e) {
+      if (e.kind != ErrorKind::NotImplemented) throw;
+      return nullptr;
+    }
+    for (int i = 0; i < nouts; i++) rl::decref(results[i]);
+    return made;
+  }
+};
+
+std::shared_ptr<LeafPlan> leaf_plan(Plan* p, Call& call, RecipeObject* recipe) {
+  const rl::Recipe& r = recipe->recipe;
+  auto made = std::make_shared<LeafPlan>();
+  made->recipe = Own<RecipeObject>::borrow(recipe);
+  made->elementwise = r.rule == rl::Rule::Broadcast;
+  if (r.ninputs != call.tensors.size())
+    raise(PyExc_RuntimeError, "[%s] the recipe for %s takes %d tensors, the call has %d",
+        call.op->text, r.kernel->key, r.ninputs, call.tensors.size());
+  if (r.ninputs) plan_check_rows(r, call.op->text, call.tensors[0]->layout);
+  made->plan(p, call);
+  return made;
+}
+
+// The same call on copies of its operands on the host; its outputs go back.
+struct HostPlan : DevicePlan {
+  std::string what;
+  std::shared_ptr<LeafPlan> leaf;  // whose layouts the outputs have; null: fixed ones
+  void prepare(Plan* p, Call& call) override {
+    if (leaf) leaf->prepare(p, call);
+  }
+  void run(Plan* p, Call& call, Tensor* const* outs) override {
+    rl::cuda::run_counts().fallbacks++;
+    WaitName name(call.op->text);
+    const int n = call.op->nparams;
+    PyObject* values[kMaxParams];
+    std::vector<Ref> kept;
+    const auto moved = [&](PyObject* o) -> PyObject* {
+      if (!is_tensor(o)) return o;
+      Tensor* t = tensor_of(o);
+      Own<Tensor> here = dense_on(t->layout, Device::CPU, t->layout->dtype);
+      copy_into(here.get(), t);
+      kept.push_back(Ref(here.release_object()));
+      return kept.back().py();
+    };
+    for (int i = 0; i < n; i++) {
+      PyObject* o = call.values[i];
+      if (call.op->params[i].kind == ParamKind::Tensors && o != Py_None) {
+        Ref list = checked(PySequence_Tuple(o)),
+            made = checked(PyTuple_New(PyTuple_GET_SIZE(list.py())));
+        for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(list.py()); k++)
+          PyTuple_SET_ITEM(made.py(), k, Py_NewRef(moved(PyTuple_GET_ITEM(list.py(), k))));
+        kept.push_back(std::move(made));
+        values[i] = kept.back().py();
+      } else {
+        values[i] = moved(o);
+      }
+    }
+    Ref result;
+    {
+      ModeScope off(mode & ~(kGrad | kCasting | kRecords));
+      CreationScope host(Device::CPU);
+      result = operator_apply(call.op, values, n);
+    }
+    for (int i = 0; i < p->nouts; i++) {
+      PyObject* o = PyTuple_Check(result.py()) ? PyTuple_GET_ITEM(result.py(), i) : result.py();
+      copy_into(outs[i], tensor_of(o));
+    }
+  }
+  std::string text() const override { return what + ", on the host"; }
+  std::shared_ptr<DevicePlan> into(Plan*, Call&, Tensor* const*, int) override {
+    return leaf && leaf->sized() ? nullptr : std::make_shared<HostPlan>(*this);
+  }
+};
+
+std::shared_ptr<DevicePlan> host_plan(std::string what, std::shared_ptr<LeafPlan> leaf = nullptr) {
+  auto made = std::make_shared<HostPlan>();
+  made->what = std::move(what);
+  made->leaf = std::move(leaf);
+  return made;
+}
+
+struct GemmPlan : DevicePlan {
+  int params[3], alpha, beta;
+  std::shared_ptr<rl::cuda::DeviceGemm> gemm;
+  Layout* copies[3] = {};  // owned; null: taken as it lies
+
+  GemmPlan() = default;
+  GemmPlan(const GemmPlan& o) : DevicePlan(o), alpha(o.alpha), beta(o.beta), gemm(o.gemm) {
+    std::copy(o.params, o.params + 3, params);
+    for (int i = 0; i < 3; i++)
+      if ((copies[i] = o.copies[i])) rl::incref(copies[i]);
+  }
+  ~GemmPlan() override {
+    for (Layout* l : copies)
+      if (l) rl::decref(l);
+  }
+  static Layout* operand(const Call& call, int param) {
+    return param < 0 || call.values[param] == Py_None ? nullptr
+                                                      : tensor_of(call.values[param])->layout;
+  }
+  void prepare(const Call& call, Layout* out) {
+    Layout* taken[3];
+    for (int i = 0; i < 3; i++) {
+      Layout* l = operand(call, params[i]);
+      taken[i] = copies[i] ? copies[i] : l;
+      if (!l || copies[i] || (i < 2 ? rl::gemm_takes(l) : true)) continue;
+      taken[i] = copies[i] = rl::layout_dense(l->dtype, l->device, l->ndim, l->dims);
+    }
+    gemm = rl::cuda::device_gemm(call.op->text, taken[0], taken[1], taken[2], out);
+  }
+  void run(Plan*, Call& call, Tensor* const* outs) override {
+    Own<Tensor> changed[3];
+    void* pointers[3] = {};
+    for (int i = 0; i < 3; i++) {
+      if (!operand(call, params[i])) continue;
+      Tensor* t = tensor_of(call.values[params[i]]);
+      if (copies[i] && t->layout != copies[i]) {
+        rl::incref(copies[i]);
+        changed[i] = tensor_empty(copies[i]);
+        cuda_copy_within(changed[i].get(), t);
+        t = changed[i].get();
+      }
+      pointers[i] = data_of(t);
+    }
+    const double a = alpha < 0 ? 1.0 : number_from(call.values[alpha], 'f').f;
+    const double b = beta < 0 ? 1.0 : number_from(call.values[beta], 'f').f;
+    // A bias that the library cannot broadcast itself is laid into the output first.
+    if (pointers[2] && rl::cuda::device_gemm_lays_bias(gemm.get(), b)) {
+      Tensor* bias = changed[2] ? changed[2].get() : tensor_of(call.values[params[2]]);
+      if (b != 0) cuda_copy_within(outs[0], bias);
+      pointers[2] = data_of(outs[0]);
+    }
+    rl::cuda::run_counts().library++;
+    rl::cuda::device_gemm_run(gemm.get(), cuda_index(outs[0]->layout), pointers[0], pointers[1],
+        pointers[2], data_of(outs[0]), a, b);
+  }
+  std::string text() const override { return "cublasLt matmul"; }
+  std::shared_ptr<DevicePlan> into(Plan*, Call& call, Tensor* const* outs, int) override {
+    if (!rl::gemm_takes(outs[0]->layout)) return nullptr;
+    const Layout* l = outs[0]->layout;
+    if (l->ndim && l->strides()[l->ndim - 1] != 1) return nullptr;
+    auto made = std::make_shared<GemmPlan>(*this);
+    made->prepare(call, outs[0]->layout);
+    return made;
+  }
+};
+
+std::shared_ptr<DevicePlan> gemm_plan(Plan* p, Call& call, GemmRecipeObject* g) {
+  auto made = std::make_shared<GemmPlan>();
+  const int params[3] = {g->x, g->y, g->bias};
+  std::copy(params, params + 3, made->params);
+  made->alpha = g->alpha;
+  made->beta = g->beta;
+  const Layout *x = GemmPlan::operand(call, g->x), *y = GemmPlan::operand(call, g->y);
+  if (!x || !y || x->ndim < 2 || x->ndim > 3 || y->ndim != x->ndim)
+    raise(PyExc_RuntimeError, "[%s] a GemmRecipe takes two matrices or two batches of matrices",
+        call.op->text);
+  int64_t shape[3];
+  const int nd = x->ndim;
+  for (int i = 0; i < nd - 1; i++) shape[i] = x->dims[i];
+  shape[nd - 1] = y->dims[nd - 1];
+  const DType dtype = g->out_dtype < 0 ? x->dtype : static_cast<DType>(g->out_dtype);
+  p->nouts = 1;
+  p->outs[0] = rl::layout_dense(dtype, call.device, nd, shape);
+  // The library takes no empty matrices: a sum over nothing is the bias alone.
+  if (!rl::cuda::device_gemm_takes(x->dtype, dtype) || (p->outs[0]->numel && !x->dims[nd - 1]))
+    return host_plan("matrix product");
+  made->prepare(call, p->outs[0]);
+  return made;
+}
+
+struct AssemblyPlan : DevicePlan {
+  Own<AssemblyRecipeObject> recipe;
+  void run(Plan*, Call& call, Tensor* const* outs) override {
+    for (const AssemblyPiece& piece : *recipe->pieces) {
+      if (!piece.place->numel) continue;
+      rl::incref(outs[0]->storage);
+      Own<Tensor> place = tensor_make(outs[0]->storage,
+          on_device(piece.place, call.device, piece.place->dtype), outs[0]->offset + piece.offset);
+      if (piece.operand < 0)
+        cuda_fill(place.get(), piece.number);
+      else
+        cuda_copy_within(place.get(), call.tensors[piece.operand]);
+    }
+  }
+  std::string text() const override { return "assembly"; }
+};
+
+struct ConvolutionPlan : DevicePlan {
+  Own<RoutineRecipeObject> recipe;
+  std::shared_ptr<rl::cuda::DeviceConvolution> convolution;
+  void run(Plan*, Call& call, Tensor* const* outs) override {
+    rl::cuda::run_counts().library++;
+    Own<Tensor> changed[3];
+    void* pointers[3] = {};
+    for (int i = 0; i < call.tensors.size() && i < 3; i++) {
+      Tensor* t = call.tensors[i];
+      Layout* wanted = rl::cuda::device_convolution_layout(convolution.get(), i);
+      if (wanted && t->layout != wanted) {
+        rl::incref(wanted);
+        changed[i] = tensor_empty(wanted);
+        cuda_copy_within(changed[i].get(), t);
+        t = changed[i].get();
+      }
+      pointers[i] = data_of(t);
+    }
+    rl::cuda::device_convolution_run(
+        convolution.get(), cuda_index(outs[0]->layout), pointers, data_of(outs[0]));
+  }
+  std::string text() const override { return "cudnn convolution"; }
+};
+
+std::shared_ptr<DevicePlan> routine_plan(Plan* p, Call& call, RoutineRecipeObject* r) {
+  p->nouts = r->nouts;
+  for (int i = 0; i < r->nouts; i++)
+    p->outs[i] = on_device(r->outs[i], call.device, r->outs[i]->dtype);
+  const std::string name = r->routine->name;
+  if (name == "convolution" && rl::cuda::cudnn_available() && call.tensors.size() <= 3) {
+    const Layout* in[3] = {};
+    for (int i = 0; i < call.tensors.size(); i++) in[i] = call.tensors[i]->layout;
+    auto made = std::make_shared<ConvolutionPlan>();
+    made->recipe = Own<RoutineRecipeObject>::borrow(r);
+    made->convolution = rl::cuda::device_convolution(call.op->text, in, call.tensors.size(),
+        p->outs[0], r->ints->data(), static_cast<int>(r->ints->size()));
+    if (made->convolution) return made;
+  }
+  return host_plan(name);
+}
+
+std::shared_ptr<DevicePlan> runtime_plan(Plan* p, Call& call, PyObject* made) {
+  PyTypeObject* type = Py_TYPE(made);
+  if (type == RecipeType || type == FusedKernelType) {
+    auto* r = reinterpret_cast<RecipeObject*>(made);
+    auto plan = leaf_plan(p, call, r);
+    if (r->recipe.kernel->fn) return host_plan(r->recipe.kernel->key, plan);
+    return plan;
+  }
+  if (type == GemmRecipeType) return gemm_plan(p, call, reinterpret_cast<GemmRecipeObject*>(made));
+  if (type == RoutineRecipeType)
+    return routine_plan(p, call, reinterpret_cast<RoutineRecipeObject*>(made));
+  if (type == AssemblyRecipeType) {
+    auto plan = std::make_shared<AssemblyPlan>();
+    plan->recipe = Own<AssemblyRecipeObject>::borrow(reinterpret_cast<AssemblyRecipeObject*>(made));
+    const Layout* out = plan->recipe->out;
+    p->nouts = 1;
+    p->outs[0] = on_device(out, call.device, out->dtype);
+    return plan;
+  }
+  return nullptr;
+}
+
+Storage* runtime_alloc(Device device, int64_t nbytes) {
+  Storage* s = rl::cuda::memory_alloc(rl::device_index(device), nbytes);
+  s->device = device;
+  return s;
+}
+
+}  // namespace
+
+void cuda_register() {
+  rl::device_memory_register(rl::DeviceType::CUDA, {runtime_alloc, rl::cuda::memory_free});
+  device_runtime_register(rl::DeviceType::CUDA,
+      {runtime_plan, cuda_copy, cuda_fill, cuda_add, rl::cuda::current_device});
+  rl::cuda::kernel_error_line(
+      [](char* into, size_t room) { std::snprintf(into, room, "%s", user_line().c_str()); });
+}
+
+}  // namespace core
