@@ -119,6 +119,15 @@ class CompilerBug(RuntimeError):
         return _rebuild, (type(self), (self.op, self.text), {"where": self.where})
 
 
+class OutOfMemoryError(RuntimeError, MemoryError):
+    """A device has no memory left for a tensor. The message says what was asked, held and free.
+
+    Fails:  rl.empty(10**12, device="cuda")
+    Mend:   free tensors, take smaller batches; rl.cuda.memory_summary() tells who holds what. The
+            program can go on.
+    """
+
+
 def near(ir: str, mark: str, lines: int = 3) -> str:
     """The lines of printed IR around the first one that contains `mark`, which gets an arrow; for
     CompilerBug."""

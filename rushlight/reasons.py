@@ -30,6 +30,13 @@ IDS: dict[str, Id] = {i.id: i for i in (
     Id("eager.composition", "dispatch",
         "No precompiled kernel has this operator with these dtypes, so it ran as the operators "
         "that define it."),
+    Id("eager.compiled_kernel", "dispatch",
+        "No pack of precompiled GPU kernels has this kernel, so it was compiled on first use."),
+    Id("eager.host_fallback", "fallback",
+        "The GPU has no kernel and no library routine for this call, so it ran on the host: its "
+        "operands were copied there and its results back."),
+    Id("cuda.bad_pack", "dispatch",
+        "A file of precompiled GPU kernels could not be read."),
     Id("eager.no_kernel", "dispatch",
         "An operator has neither a precompiled kernel nor a definition for these dtypes."),
     Id("eager.operand_copied", "library",

@@ -1,0 +1,1 @@
+"""The CUDA device's runtime: opening it, the vendor's libraries, precompiled kernels."""

@@ -1,0 +1,27 @@
+"""The first use of a CUDA device in a process: driver, libraries, kernels."""
+
+from __future__ import annotations
+
+from rushlight import _core
+from rushlight.errors import OutOfMemoryError
+
+from . import kernels, libraries
+
+opened = False
+
+
+def available() -> tuple[bool, str]:
+    """Whether a CUDA device can be used, and if not, why. Opens the driver, makes no context."""
+    return _core.cuda_available()
+
+
+def open_cuda() -> None:
+    """RuntimeError, in one sentence, where there is no driver, an old one, or no GPU."""
+    global opened
+    if opened:
+        return
+    _core.cuda_open()
+    _core.set_type("OutOfMemoryError", OutOfMemoryError)
+    _core.cuda_libraries(cublaslt=libraries.find("cublaslt"), cudnn=libraries.find("cudnn"))
+    _core.cuda_set_finder(kernels.find)
+    opened = True
