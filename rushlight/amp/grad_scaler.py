@@ -8,6 +8,7 @@ from collections import abc, defaultdict
 from enum import Enum
 
 from rushlight import eager
+from rushlight.eager.casting import has_cuda
 from rushlight.eager.modes import no_grad
 
 
@@ -46,7 +47,7 @@ class GradScaler:
         enabled=True,
     ):
         self._device, self._enabled = device, enabled
-        if enabled and device == "cuda":
+        if enabled and device == "cuda" and not has_cuda():
             warnings.warn(
                 "GradScaler is enabled for 'cuda', but CUDA is not available. Disabling. "
                 "GradScaler('cpu') works here.",
@@ -90,7 +91,7 @@ class GradScaler:
         """Every gradient times `inverse`, in place; returns {device: 1.0 where one is not
         finite}.
         """
-        bad = 0.0
+        bad, marks = 0.0, {}  # marks: by device, 0 or NaN; the host waits once for each
         with no_grad():
             for group in optimizer.param_groups:
                 for p in group["params"]:
@@ -99,10 +100,15 @@ class GradScaler:
                         continue
                     if not allow_half and g.dtype is eager.float16:
                         raise ValueError("Attempting to unscale FP16 gradients.")
-                    if not bad and g.numel() and not math.isfinite(largest(g)):
+                    if g.is_cuda:
+                        mark = (g.detach() * 0.0).sum(dtype=eager.float32)
+                        marks[g.device] = marks[g.device] + mark if g.device in marks else mark
+                    elif not bad and g.numel() and not math.isfinite(largest(g)):
                         bad = 1.0
                     if inverse != 1.0:
                         g.mul_(inverse)
+            if not all(math.isfinite(mark.item()) for mark in marks.values()):
+                bad = 1.0
         return {"cpu": eager.tensor(bad)}
 
     def unscale_(self, optimizer):

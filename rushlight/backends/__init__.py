@@ -1,12 +1,15 @@
 """`rushlight.backends`: what scripts ask of PyTorch's back ends. Flags are remembered; devices and
 libraries that are not there say so.
 
-Kernels of this package are deterministic and never reduced to TF32, so `deterministic`, `benchmark`
-and `allow_tf32` change nothing.
+Kernels of this package are deterministic, and on the CPU never reduced to TF32, so `deterministic`
+and `benchmark` change nothing. `cuda.matmul.allow_tf32` and `cudnn.allow_tf32` decide about
+products and convolutions on a GPU, as in PyTorch.
 """
 
 import sys
 from types import ModuleType
+
+from rushlight import _core
 
 
 class Backend(ModuleType):
@@ -14,7 +17,7 @@ class Backend(ModuleType):
 
     def __init__(self, name, available=False, **flags):
         super().__init__(f"rushlight.backends.{name}", f"Flags of {name}.")
-        self.__dict__.update(flags, _flags=frozenset(flags))
+        self.__dict__.update(flags, _flags=frozenset(flags), _told={})
         self.__dict__["is_available"] = lambda: available
         self.__dict__["is_built"] = lambda: available
 
@@ -22,20 +25,29 @@ class Backend(ModuleType):
         if not name.startswith("__") and name not in self._flags:
             raise AttributeError(f"{self.__name__} has no flag {name!r}")
         self.__dict__[name] = value
+        if name in self._told:
+            self._told[name](value)
 
 
 cudnn = Backend(
     "cudnn", enabled=True, benchmark=False, deterministic=False, allow_tf32=True, benchmark_limit=10
 )
 cudnn.__dict__["version"] = lambda: None
+cudnn._told["allow_tf32"] = lambda on: _core.cuda_tf32("cudnn", int(bool(on)))
+cudnn.__dict__["is_available"] = lambda: (
+    _core.cuda_available()[0] and not _core.cuda_library_state()["cudnn"]
+)
 mps = Backend("mps")
 cuda = Backend("cuda")
+cuda.__dict__["is_built"] = lambda: True  # the driver is looked for when a GPU is asked for
+cuda.__dict__["is_available"] = lambda: _core.cuda_available()[0]
 cuda.__dict__["matmul"] = Backend(
     "cuda.matmul",
     allow_tf32=False,
     allow_fp16_reduced_precision_reduction=True,
     allow_bf16_reduced_precision_reduction=True,
 )
+cuda.matmul._told["allow_tf32"] = lambda on: _core.cuda_tf32("matmul", int(bool(on)))
 mkldnn = Backend("mkldnn", available=True, enabled=True, deterministic=False, allow_tf32=True)
 openmp = Backend("openmp", available=True)
 mkl = Backend("mkl")

@@ -114,6 +114,7 @@ def install():
                 ("make_backward", "backward", "make_backward"),
                 ("index", "indexing", "index"),
                 ("format", "printing", "text"),
+                ("open_device", "accelerator", "open_device"),
             )
         },
     )

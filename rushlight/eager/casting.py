@@ -40,6 +40,11 @@ def enabled():
     return bool(_core.mode() & AUTOCAST)
 
 
+def has_cuda():
+    """Whether there is a GPU to cast on."""
+    return _core.cuda_available()[0]
+
+
 def lower():
     """The dtype that products get now."""
     return _core.float16 if _core.mode() & HALF else _core.bfloat16
@@ -158,7 +163,8 @@ class autocast:
     """`with autocast("cpu"):` or `@autocast("cpu")`: products run in bfloat16 (or dtype), losses in
     float32; gradients come back in the dtypes of the parameters.
 
-    device_type: 'cpu'; 'cuda' is accepted and does nothing without a GPU. dtype: bfloat16 or
+    device_type: 'cpu' or 'cuda', which does nothing without a GPU. The region acts on calls on
+    every device; where regions of two devices nest, the inner one counts. dtype: bfloat16 or
     float16. enabled=False: off inside. cache_enabled: whether weights are cast once a region.
     """
 
@@ -168,7 +174,7 @@ class autocast:
         self.device, self._enabled = device_type, bool(enabled)
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         self.cache_enabled = state.cache_enabled if cache_enabled is None else cache_enabled
-        if device_type == "cuda" and enabled:
+        if device_type == "cuda" and enabled and not has_cuda():
             warnings.warn("CUDA is not available. Disabling autocast.", stacklevel=2)
             self._enabled = False
         elif self._enabled and self.fast_dtype not in DTYPES:
@@ -187,9 +193,10 @@ class autocast:
         )
         state.depth += 1
         state.cache_enabled = self.cache_enabled
-        if self.device == "cpu":
-            state.dtypes["cpu"] = self.fast_dtype
-            switch(self._enabled)
+        state.dtypes[self.device] = self.fast_dtype
+        if self.device == "cpu" or has_cuda():
+            state.cuda = self._enabled and self.device == "cuda"
+            switch(self._enabled, self.device)
         return self
 
     def __exit__(self, *_):
@@ -209,9 +216,9 @@ class autocast:
         return inside
 
 
-def switch(on):
-    """This thread's autocast on the CPU, on or off, with the dtype that is set."""
-    half = HALF if state.dtypes["cpu"] is _core.float16 else 0
+def switch(on, device="cpu"):
+    """This thread's autocast, on or off, with the dtype that is set for a kind of device."""
+    half = HALF if state.dtypes[device] is _core.float16 else 0
     _core.set_mode(_core.mode() & ~(AUTOCAST | HALF) | (AUTOCAST | half if on else 0))
 
 
@@ -226,7 +233,8 @@ def known(device_type):
 
 def is_autocast_enabled(device_type="cuda"):
     """Whether autocast is on for a kind of device (as in PyTorch, CUDA where none is given)."""
-    return bool(_core.mode() & AUTOCAST) if known(device_type) == "cpu" else state.cuda
+    on = bool(_core.mode() & AUTOCAST)
+    return on and not state.cuda if known(device_type) == "cpu" else state.cuda
 
 
 def set_autocast_enabled(device_type, enabled):
@@ -234,6 +242,8 @@ def set_autocast_enabled(device_type, enabled):
         switch(bool(enabled))
     else:
         state.cuda = bool(enabled)
+        if has_cuda():
+            switch(state.cuda, "cuda")
 
 
 def get_autocast_dtype(device_type):

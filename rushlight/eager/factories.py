@@ -70,13 +70,13 @@ def created(operator, device, *args, **options):
         _core.set_creation_device(before)
 
 
-def moved(x, device):
+def moved(x, device, non_blocking=False):
     """x on `device` (None: this thread's default): itself where it is there."""
     device = _core.creation_device() if device is None else device
     if x.device is device:
         return x
     made = _core.empty_strided(tuple(x.shape), dense_strides(x), x.dtype, device)
-    return TABLE["copy"].native.inplace(made, x)
+    return TABLE["copy"].native.inplace(made, x, non_blocking)
 
 
 def dense_strides(x):

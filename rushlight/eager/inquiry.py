@@ -246,7 +246,7 @@ def is_deterministic_algorithms_warn_only_enabled():
 
 
 def set_float32_matmul_precision(precision):
-    """Accepted: products of float32 are computed in float32 whatever it says."""
+    """Other than "highest": float32 products on a GPU may use TF32. On the CPU they never do."""
     if precision not in ("highest", "high", "medium"):
         warnings.warn(
             f"{precision} is not one of 'highest', 'high', or 'medium'; the current "
@@ -255,6 +255,7 @@ def set_float32_matmul_precision(precision):
         )
         return
     _switches["precision"] = precision
+    _core.cuda_tf32("matmul", int(precision != "highest"))
 
 
 def get_float32_matmul_precision():

@@ -130,7 +130,7 @@ def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, mem
     if device is not None:
         device = factories.device_of(device)
         if isinstance(self, Tensor) and self.device is not device:
-            return sent(self, device, dtype, memory_format)
+            return sent(self, device, dtype, memory_format, non_blocking)
     dtype = getattr(_core, dtype) if isinstance(dtype, str) else dtype  # a recorded value's
     if dtype is None or dtype.name == getattr(self.dtype, "name", self.dtype):
         if memory_format is not None:
@@ -140,11 +140,11 @@ def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, mem
     return out if memory_format is None else formats.laid(out, memory_format, "to")
 
 
-def sent(self, device, dtype, memory_format):
+def sent(self, device, dtype, memory_format, non_blocking=False):
     """A copy on another device, cast before or after: where the fewer bytes travel."""
     first = dtype is not None and dtype.itemsize < self.dtype.itemsize
     here = to(self, dtype, memory_format=memory_format) if first else self
-    made = factories.moved(here, device)
+    made = factories.moved(here, device, non_blocking)
     return made if first else to(made, dtype=dtype, memory_format=memory_format)
 
 
@@ -182,7 +182,7 @@ def converter(name):
 def copy_(self, src, non_blocking=False):
     """Overwrite with `src`, converted and broadcast."""
     return op("copy").inplace(
-        self, src if isinstance(src, Tensor) else _core.tensor(src, self.dtype, CPU)
+        self, src if isinstance(src, Tensor) else _core.tensor(src, self.dtype, CPU), non_blocking
     )
 
 

@@ -52,6 +52,20 @@ def on_meta(a):
     return _core.creation_device().type == "meta"
 
 
+def device_of(a):
+    return a.device if a.tensors else str(_core.creation_device())
+
+
+def on_cuda(a):
+    return device_of(a).startswith("cuda")
+
+
+def accelerator():
+    from . import accelerator
+
+    return accelerator
+
+
 def layouts_only(op, a):
     """The plan on the meta device: the outputs' layouts by the layout rule, and nothing to run."""
     a = hinted(a)
@@ -142,7 +156,7 @@ def leaf(recorder, op, a, inputs):
     sizes = op.position.get(getattr(op.layout, "size", None))
     nonempty = getattr(op.layout, "nonempty", False)  # checked by core for layouts to come
     return _core.Recipe(
-        key,
+        on_cuda(a) and accelerator().kernel_for(key, device_of(a)) or key,
         rule,
         rows,
         kinds,
@@ -237,6 +251,8 @@ def routine(recorder, op, a, inputs):
     changed = converted(op, a)
     if any(x is not y for (_, x), (_, y) in zip(a.operands(), changed.operands())):
         return program.build(recorder, inputs, recorder.record(op, changed))
+    if on_cuda(a):
+        accelerator().told_of_host(op, a)
     told = op.body(*a.values)
     operands = [x for _, x in a.operands() if isinstance(x, Symbol)]
     writes = -1
@@ -271,6 +287,8 @@ def library(recorder, op, a, inputs):
     op.infer(a)
     best, _ = op.dtypes(a)
     check_product(op, a, best)
+    if on_cuda(a):
+        accelerator().told_of_host(op, a)
     at = op.position
     given = lambda name: at[name] if name in at and not a.is_default(at[name]) else None
     if "mat1" in at:

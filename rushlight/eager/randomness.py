@@ -19,18 +19,18 @@ class Generator:
     """
 
     def __init__(self, device="cpu"):
-        if str(device) != "cpu":
-            raise RuntimeError(
-                f"[Generator] device {str(device)!r} is not available: this build runs on the CPU"
-            )
+        self.place = str(device)
+        if self.place != "cpu":
+            self.place = str(_core.resolve_device(self.place))  # tells where it is not available
         self._seed, self.offset = 0, 0
         self.seed()
 
     @property
     def device(self):
+        """Where it was made for. The numbers of a seed are the same everywhere."""
         from .methods import device
 
-        return device("cpu")
+        return device(self.place)
 
     def manual_seed(self, seed):
         """Start the stream again; negative seeds wrap as in PyTorch. Returns the generator."""
@@ -46,7 +46,7 @@ class Generator:
 
     def clone_state(self):
         """Another generator at the same place of the same stream."""
-        other = Generator()
+        other = Generator(self.place)
         other.move_to(self.position())
         return other
 

@@ -74,7 +74,26 @@ def type_(self, dtype=None, non_blocking=False):
 
 
 def pin_memory(self, device=None):
-    raise RuntimeError("Cannot access accelerator device when none is available.")
+    """A copy in page-locked memory, from which copies to a GPU are asynchronous; itself where it
+    lies there.
+    """
+    if not _core.cuda_available()[0]:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+    if self.is_cuda:
+        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+    if is_pinned(self):
+        return self
+    _core.resolve_device("cuda")
+    return _core.cuda_pinned(self.detach())
+
+
+def is_pinned(self, device=None):
+    return not self.is_cuda and _core.cuda_is_pinned(self)
+
+
+def record_stream(self, stream):
+    """Its memory is not used again before what is queued on `stream` by then is done."""
+    _core.cuda_record_stream(self, stream.cuda_stream)
 
 
 def resize_(self, *sizes, memory_format=None):
@@ -199,7 +218,7 @@ METHODS = {
     "is_complex": says(False),
     "is_conj": says(False),
     "is_neg": says(False),
-    "is_pinned": says(False),
+    "is_pinned": is_pinned,
     "is_signed": lambda self: self.dtype.is_signed,
     "is_nonzero": lambda self: bool(self),
     "is_same_size": lambda self, other: tuple(self.shape) == tuple(other.shape),
@@ -210,6 +229,7 @@ METHODS = {
     "resolve_conj": itself,
     "resolve_neg": itself,
     "pin_memory": pin_memory,
+    "record_stream": record_stream,
     "type": type_,
     "new": new,
     "resize_": resize_,

@@ -66,7 +66,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]
                 "[save] Cannot save multiple tensors or storages that view the same data as "
                 f"different types ({first.dtype!r} and {x.dtype!r}): clone one of them"
             )
-        return "storage", NAMED[STORAGES[x.dtype.name]], key, "cpu", x.flat.numel()
+        return "storage", NAMED[STORAGES[x.dtype.name]], key, str(x.device), x.flat.numel()
 
     def reducer_override(self, x):
         if isinstance(x, Name) or type(x) is _core.dtype:
@@ -136,7 +136,7 @@ def save(
     def records():
         yield from preamble(data.getbuffer())
         for key, storage in pickler.storages.values():
-            yield f"data/{key}", storage.memory()
+            yield f"data/{key}", storage.cpu().memory()
 
     if isinstance(f, (str, os.PathLike)):
         path = os.path.realpath(os.fspath(f))
@@ -298,14 +298,16 @@ class Reader:
             if moved is not None:
                 return moved
             to = None
-        kind = str(location if to is None else to).split(":")[0]
-        if kind != "cpu":
+        place = str(location if to is None else to)
+        if place == "cpu":
+            return storage
+        try:
+            return UntypedStorage(storage.flat.to(place))
+        except RuntimeError as error:
             what = "map_location is" if to is not None else "the checkpoint's storages are on"
             raise RuntimeError(
-                f"[load] {what} {str(to or location)!r}, which this build does not have; use "
-                "map_location='cpu'"
-            )
-        return storage
+                f"[load] {what} {place!r}, which is not here ({error}); use map_location='cpu'"
+            ) from None
 
 
 def refuse_others(file, name):
