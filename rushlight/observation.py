@@ -16,6 +16,7 @@ Invariant: recording changes nothing that the program can see, and is off again 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -192,12 +193,14 @@ class Recording:
         self.batches: list[list[Any]] = []  # of native records; their ids are distinct in a batch
         self.error: BaseException | None = None
         self.wall_ns = 0
+        self.waits: list[tuple[str, int, str]] = []
 
     def __enter__(self) -> Recording:
         from rushlight.profiler import recording
 
         self._listener = self.records.append
         trace.add_listener(self._listener)
+        take_waits()  # those before are not this run's
         recording.start(self.batches)
         self._start = time.perf_counter_ns()
         return self
@@ -207,8 +210,24 @@ class Recording:
 
         self.wall_ns = time.perf_counter_ns() - self._start
         recording.stop(self.batches)
+        self.waits = take_waits()
+        for what, ns, line in self.waits:
+            trace.emit("synchronise", what, ms=round(ns / 1e6, 3), at=line)
         trace.remove_listener(self._listener)
         self.error = error
+
+    def _waited(self) -> dict[str, Any]:
+        """{"waits": [{line, what, count, ns}, ...]}, the longest first; {} where nothing waited."""
+        rows: dict[tuple[str, str], list[int]] = {}
+        for what, ns, line in self.waits:
+            row = rows.setdefault((line, what), [0, 0])
+            row[0] += 1
+            row[1] += ns
+        made = [
+            {"line": line, "what": what, "count": count, "ns": ns}
+            for (line, what), (count, ns) in rows.items()
+        ]
+        return {"waits": sorted(made, key=lambda row: -row["ns"])} if made else {}
 
     def explanation(self, operator: str | None = None, result: Any = None) -> Explanation:
         from rushlight.report.captures import captures
@@ -223,10 +242,19 @@ class Recording:
         keys = {call.ran for call in ran if call.route == "kernel"}
         run = Run(
             self.program, calls, self.records, "compile" if captured else "eager",
-            wall_ns=self.wall_ns, error=_one_line(self.error), facts=machine(),
+            wall_ns=self.wall_ns, error=_one_line(self.error), facts=machine() | self._waited(),
             kernels={key: sources.facts(key) for key in sorted(keys)}, captures=captured,
         )  # fmt: skip
         return Explanation(observe(run, operator), calls, result, sources)
+
+
+def take_waits() -> list[tuple[str, int, str]]:
+    """Where Python waited for a GPU since the last time this was asked: (what, ns, line)."""
+    if "rushlight.runtime.cuda.opening" not in sys.modules:  # no GPU was used
+        return []
+    from rushlight import _core
+
+    return _core.cuda_waits()
 
 
 def start_logs() -> None:

@@ -62,6 +62,8 @@ def report(observed: Observed, command: str = "", rows: int = ROWS) -> Renderabl
             parts.append(_hint("another operator", f"{command} --op {others[0]}"))
     if observed.lines:
         parts += [section("Your lines, by time"), _lines(observed, rows)]
+    if observed.facts.get("waits"):
+        parts += [section("Where Python waited for the GPU"), _waits(observed, rows)]
     if observed.refusals:
         parts += [section("What was not done, and why"), _refusals(observed, rows)]
     if command:
@@ -260,6 +262,15 @@ def _lines(observed: Observed, rows: int) -> RenderableType:
         names = ", ".join(row.operators[:6]) + (", ..." if len(row.operators) > 6 else "")
         table.add_row(Text(short_path(row.where)), f"{row.calls:,}", ns(row.ns), Text(names))
     return _cut(table, len(observed.lines), rows, "more line")
+
+
+def _waits(observed: Observed, rows: int) -> RenderableType:
+    waits = observed.facts["waits"]
+    table = _table("line", "asked by", "times", "waited", numeric=("times", "waited"))
+    for row in waits[:rows]:
+        where = Text(short_path(row["line"]))
+        table.add_row(where, row["what"], f"{row['count']:,}", ns(row["ns"]))
+    return _cut(table, len(waits), rows, "more line")
 
 
 def _refusals(observed: Observed, rows: int) -> RenderableType:
