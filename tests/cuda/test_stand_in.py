@@ -1,0 +1,110 @@
+"""The GPU path without a GPU: each program here runs in a process of its own on a stand-in for the
+driver (fake_driver.c), with the CPU's kernels in the place of the GPU's.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+PROGRAMS = sorted(p.stem for p in HERE.glob("check_*.py"))
+COMPILER = shutil.which("gcc") or shutil.which("cc")
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory):
+    """The three shared objects, by name."""
+    if COMPILER is None:
+        pytest.skip("no C compiler to build the stand-ins with")
+    folder = tmp_path_factory.mktemp("stand_ins")
+    built = {}
+    for name in ("driver", "cublaslt", "cudnn"):
+        built[name] = str(folder / f"libfake_{name}.so")
+        source = str(HERE / f"fake_{name}.c")
+        options = ["-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-o", built[name]]
+        subprocess.run([COMPILER, *options, source, "-ldl"], check=True)
+    return built
+
+
+def run(program, stand_ins, **settings):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RUSHLIGHT_CUDA")}
+    environment |= {
+        "RUSHLIGHT_CUDA_DRIVER": stand_ins["driver"],
+        "RUSHLIGHT_CUBLASLT": stand_ins["cublaslt"],
+        "RUSHLIGHT_CUDNN": stand_ins["cudnn"],
+        **settings,
+    }
+    return subprocess.run(
+        [sys.executable, str(HERE / f"{program}.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(program, stand_ins):
+    text = (HERE / f"{program}.py").read_text(encoding="utf-8")
+    asked = [line.split(":", 1)[1] for line in text.splitlines() if line.startswith("# settings:")]
+    settings = dict(pair.split("=") for line in asked for pair in line.split())
+    done = run(program, stand_ins, **settings)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert done.stdout.strip().endswith("checks passed"), done.stdout[-2000:]
+
+
+def one_sentence(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+ASK = """
+import rushlight
+from rushlight import cuda
+assert not cuda.is_available() and cuda.device_count() == 0
+cuda.manual_seed_all(3)
+cuda.empty_cache()
+assert cuda.memory_allocated() == 0 and cuda.take_waits() == []
+rushlight.ones(2) + 1
+for ask in (cuda.current_device, cuda.synchronize, cuda.Stream, lambda: rushlight.ones(2).cuda()):
+    try:
+        ask()
+    except RuntimeError as error:
+        print(str(error).splitlines()[0])
+    else:
+        raise SystemExit("no error")
+"""
+
+
+def test_without_a_driver_one_sentence_says_so():
+    told = set(one_sentence(ASK, RUSHLIGHT_CUDA_DRIVER="/nowhere/libcuda.so.1").splitlines())
+    (sentence,) = told
+    assert "'cuda' is not available" in sentence and "/nowhere/libcuda.so.1" in sentence
+
+
+def test_an_old_driver_is_told_of(stand_ins):
+    told = one_sentence(
+        ASK, RUSHLIGHT_CUDA_DRIVER=stand_ins["driver"], RUSHLIGHT_FAKE_VERSION="11040"
+    )
+    assert "supports CUDA 11.4 only" in told and "update" in told
+
+
+def test_a_driver_without_a_gpu_is_told_of(stand_ins):
+    told = one_sentence(ASK, RUSHLIGHT_CUDA_DRIVER=stand_ins["driver"], RUSHLIGHT_FAKE_DEVICES="0")
+    assert "sees no GPU" in told
+
+
+def test_a_library_that_is_no_driver_is_told_of(stand_ins):
+    told = one_sentence(ASK, RUSHLIGHT_CUDA_DRIVER=stand_ins["cudnn"])
+    assert "lacks cuInit" in told
