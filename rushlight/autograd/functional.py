@@ -9,6 +9,7 @@ output does not hang on an input; otherwise its derivative is zeros.
 from math import prod
 
 from rushlight import eager
+from rushlight.eager.sampling import place
 
 from . import grad
 
@@ -112,7 +113,7 @@ def jacobian(
         row = tuple(
             eager.stack(c).view((*out.shape, *x.shape))
             if c
-            else eager.zeros((*out.shape, *x.shape), dtype=out.dtype)
+            else eager.zeros((*out.shape, *x.shape), dtype=out.dtype, device=place(out))
             for c, x in zip(columns, leaves, strict=True)
         )
         rows.append(_nested(_settled(row, create_graph), many_in))
@@ -140,7 +141,7 @@ def hessian(
         xs = tuple(x.view_as(x) for x in xs)
         out, _ = _tuple(func(*xs), "hessian", "outputs of the user-provided function")
         number = _scalar(out, "hessian")
-        seed = eager.ones((), dtype=number.dtype)
+        seed = eager.ones((), dtype=number.dtype, device=place(number))
         return _derivatives((number,), xs, (seed,), True, strict, "hessian")
 
     found = jacobian(slopes, inputs, create_graph, strict, strategy=outer_jacobian_strategy)

@@ -233,7 +233,7 @@ def largest(keys, count):
     """The positions of the `count` largest along the last dim, largest first."""
     if "topk" in TABLE:
         return op("topk")(keys, count, -1)[1]
-    places, found = factories.arange(keys.shape[-1]), []
+    places, found = factories.arange(keys.shape[-1], device=place(keys)), []
     for _ in range(count):
         found.append(keys.argmax(-1))
         keys = op("masked_fill")(keys, places.eq(found[-1].unsqueeze(-1)), -1.0)

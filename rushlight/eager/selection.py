@@ -61,7 +61,7 @@ def medians(name):
                 lowest = -(2 ** (8 * input.dtype.itemsize - 1))  # what a NaN becomes
                 whole = 0 if input.dtype.itemsize < 4 else lowest
                 nothing = float("nan") if input.is_floating_point() else whole
-                return factories.full((), nothing, dtype=input.dtype)
+                return factories.full((), nothing, dtype=input.dtype, device=place(input))
             return op(f"{name}_dim")(op("reshape")(input, (-1,)), 0, False)[0]
         more = {} if out is None else {"out": tuple(out)}
         return found(*op(f"{name}_dim")(input, dim, keepdim, **more))
@@ -108,7 +108,9 @@ def nonzero_static(input, *, size, fill_value=-1):
     n = len(found)
     if n >= size:
         return op("clone")(found[:size])
-    rest = factories.full((size - n, input.dim()), fill_value, dtype=_core.int64)
+    rest = factories.full(
+        (size - n, input.dim()), fill_value, dtype=_core.int64, device=place(input)
+    )
     return op("cat")([found, rest])
 
 
@@ -302,7 +304,7 @@ def bincount(input, weights=None, minlength=0):
             raise RuntimeError("[bincount] only 1-d non-negative integral inputs are supported")
         count = max(count, op("amax")(x).item() + 1)
     if weights is None:
-        ones = factories.ones(x.shape, dtype=_core.int64)
+        ones = factories.ones(x.shape, dtype=_core.int64, device=place(x))
         return op("bincount_counted")(x, ones, count)
     weights = weights if weights.dtype is _core.float32 else weights.to(_core.float64)
     return op("bincount_counted")(x, weights, count)

@@ -10,6 +10,7 @@ from rushlight.ops import TABLE
 from rushlight.ops.views import wrapped
 
 from . import factories
+from .sampling import place
 
 Tensor = _core.Tensor
 
@@ -149,17 +150,16 @@ def window(name, formula):
     ):  # fmt: skip
         if more and isinstance(more[0], bool):
             periodic, more = more[0], more[1:]
-        factories.device_of(device)
         dtype = factories.dtype_of(dtype) or factories.get_default_dtype()
         if window_length < 0:
             raise RuntimeError(f"[{name}] requires non-negative window_length, got {window_length}")
         if not dtype.is_floating_point:
             raise RuntimeError(f"[{name}] expects floating point dtypes, got: {dtype!r}")
         if window_length <= 1:
-            made = factories.ones((window_length,), dtype=dtype)
+            made = factories.ones((window_length,), dtype=dtype, device=device)
         else:
             n = window_length + periodic
-            at = factories.arange(n, dtype=_core.float64) * (2 * math.pi / (n - 1))
+            at = factories.arange(n, dtype=_core.float64, device=device) * (2 * math.pi / (n - 1))
             made = formula(at, *more, **options)[:window_length].to(dtype)
         return made.requires_grad_() if requires_grad else made
 
@@ -234,7 +234,7 @@ def vander(x, N=None, *, increasing=False):
     if n < 0:
         raise RuntimeError(f"[vander] N must be non-negative, got {n}")
     dtype = x.dtype if x.dtype.is_floating_point else _core.int64
-    powers = x.to(dtype).unsqueeze(1) ** factories.arange(n)
+    powers = x.to(dtype).unsqueeze(1) ** factories.arange(n, device=place(x))
     return powers if increasing else powers.flip(1)
 
 
@@ -244,7 +244,7 @@ def linalg_vander(x, *, N=None):
     if n <= 1:
         raise RuntimeError(f"[linalg.vander] N must be greater than 1, got {n}")
     dtype = x.dtype if x.dtype.is_floating_point else _core.int64
-    return x.to(dtype).unsqueeze(-1) ** factories.arange(n)
+    return x.to(dtype).unsqueeze(-1) ** factories.arange(n, device=place(x))
 
 
 def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):

@@ -7,6 +7,7 @@ without N. Returns the same shape as query, and the attention weights if asked f
 import math
 
 from rushlight import eager
+from rushlight.eager.sampling import place
 from rushlight.nn import functional as F
 from rushlight.nn import init
 from rushlight.nn.linear import Linear
@@ -127,13 +128,14 @@ class MultiheadAttention(Module):
         mask = self._joint_mask(key_padding_mask, attn_mask, batch, targets, key.shape[1], q.dtype)
         more = [] if self.bias_k is None else [(self.bias_k, self.bias_v)]
         if self.add_zero_attn:
-            more += [(eager.zeros((1, 1, self.embed_dim), dtype=k.dtype),) * 2]
+            more += [(eager.zeros((1, 1, self.embed_dim), dtype=k.dtype, device=place(k)),) * 2]
         for extra_k, extra_v in more:
             shape = (batch, 1, self.embed_dim)
             k = eager.cat([k, extra_k.expand(shape)], 1)
             v = eager.cat([v, extra_v.expand(shape)], 1)
             if mask is not None:
-                mask = eager.cat([mask, eager.zeros((*mask.shape[:-1], 1), dtype=mask.dtype)], -1)
+                shown = eager.zeros((*mask.shape[:-1], 1), dtype=mask.dtype, device=place(mask))
+                mask = eager.cat([mask, shown], -1)
         q, k, v = map(self._split, (q, k, v))
         p = self.dropout if self.training else 0.0
         weights = None
@@ -193,4 +195,4 @@ def _added(mask, dtype):
     """A bool mask as 0 and -inf; a floating one as it is."""
     if mask.is_floating_point():
         return mask
-    return eager.zeros(mask.shape, dtype=dtype).masked_fill(mask, -math.inf)
+    return eager.zeros(mask.shape, dtype=dtype, device=place(mask)).masked_fill(mask, -math.inf)

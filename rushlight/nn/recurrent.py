@@ -13,6 +13,7 @@ import functools
 
 from rushlight import eager
 from rushlight.eager import casting
+from rushlight.eager.sampling import place as home
 from rushlight.ops import TABLE
 
 Tensor = eager.Tensor
@@ -89,7 +90,7 @@ class Walk:
         if not m:
             return ends
         if ends is None:
-            ends = eager.zeros(n - m, carry.shape[1], dtype=carry.dtype)
+            ends = eager.zeros(n - m, carry.shape[1], dtype=carry.dtype, device=home(carry))
         return cat([carry, ends])
 
     def against_states(self, grads, out, first):
@@ -249,8 +250,8 @@ class LSTM(Layer):
     def run(walk, tensors, keep):
         data, h0, c0, w_ih, w_hh, b_ih, b_hh = tensors
         gates, wt = _inputs(data, w_ih, _bias(b_ih, b_hh)), w_hh.t()
-        out = eager.empty(walk.total, h0.shape[1], dtype=data.dtype)
-        states = eager.empty(walk.total, c0.shape[1], dtype=data.dtype)
+        out = eager.empty(walk.total, h0.shape[1], dtype=data.dtype, device=home(data))
+        states = eager.empty(walk.total, c0.shape[1], dtype=data.dtype, device=home(data))
         if walk.whole:
             made = gates, out, states
             _lstm_walk(gates, h0, c0, w_hh, len(walk.steps), walk.reverse, keep, out=made)
@@ -280,7 +281,7 @@ class LSTM(Layer):
             steps, reverse = len(walk.steps), walk.reverse
             dgates, dh, dc = _lstm_walk_back(gates, states, c0, w_hh, gout, gh, gc, steps, reverse)
             return LSTM.through_gates(walk, tensors, out, dgates, dh, dc, needs)
-        dgates = eager.empty(gates.shape, dtype=gates.dtype)
+        dgates = eager.empty(gates.shape, dtype=gates.dtype, device=home(gates))
         columns, dcolumns = _columns(gates, 4), _columns(dgates, 4)
         dh0, dc0 = Starts(walk), Starts(walk)
         dnext = dc = None
@@ -296,11 +297,11 @@ class LSTM(Layer):
             dc = walk.carried(k, dc, gc)
             zeros = None
             if dh is None or dc is None:
-                zeros = eager.zeros(n, c0.shape[1], dtype=gates.dtype)
+                zeros = eager.zeros(n, c0.shape[1], dtype=gates.dtype, device=home(gates))
                 dh, dc = zeros if dh is None else dh, zeros if dc is None else dc
             each = [column[start:end] for column in columns]
             before, after = walk.before(k, states, c0), states[start:end]
-            place = eager.empty(after.shape, dtype=gates.dtype)
+            place = eager.empty(after.shape, dtype=gates.dtype, device=home(gates))
             made = [column[start:end] for column in dcolumns]
             _lstm_back(dh, dc, *each, before, after, out=(*made, place))
             dnext, dc = dgates[start:end], place
@@ -347,9 +348,12 @@ class GRU(Layer):
         data, h0, w_ih, w_hh, b_ih, b_hh = tensors
         gates, wt = _inputs(data, w_ih, b_ih), w_hh.t()
         products = eager.empty(
-            walk.total if keep else walk.batch, gates.shape[1], dtype=gates.dtype
+            walk.total if keep else walk.batch,
+            gates.shape[1],
+            dtype=gates.dtype,
+            device=home(gates),
         )
-        out = eager.empty(walk.total, h0.shape[1], dtype=data.dtype)
+        out = eager.empty(walk.total, h0.shape[1], dtype=data.dtype, device=home(data))
         columns, pcolumns = _columns(gates, 3), _columns(products, 3)
         for k, (start, n) in enumerate(walk.steps):
             end = start + n
@@ -376,7 +380,7 @@ class GRU(Layer):
         width = h0.shape[1]
         # n's gradient stands first and last, so that the gradients of the input's products (n, r,
         # z) and of the state's (r, z, n) are both dense columns of one buffer.
-        every = eager.empty(walk.total, 4 * width, dtype=gates.dtype)
+        every = eager.empty(walk.total, 4 * width, dtype=gates.dtype, device=home(gates))
         with_input, with_state = every[:, : 3 * width], every[:, width:]
         columns, hn = _columns(gates, 3), products[:, 2 * width :]
         n_in, r, z, n_state = _columns(every, 4)
@@ -388,10 +392,10 @@ class GRU(Layer):
             dh = walk.carried(k, carry, gh)
             dh = _add(None if gout is None else gout[start:end], dh)
             if dh is None:
-                dh = eager.zeros(n, width, dtype=gates.dtype)
+                dh = eager.zeros(n, width, dtype=gates.dtype, device=home(gates))
             each = [column[start:end] for column in columns]
             made = [column[start:end] for column in (r, z, n_in, n_state)]
-            carry = eager.empty(dh.shape, dtype=gates.dtype)
+            carry = eager.empty(dh.shape, dtype=gates.dtype, device=home(gates))
             before = walk.before(k, out, h0)
             _gru_back(dh, *each, hn[start:end], before, out=(*made, carry))
             addmm(carry, with_state[start:end], w_hh, out=carry)
@@ -437,7 +441,7 @@ class RNN(Layer):
     def gradients_of(cls, walk, tensors, kept, grads, needs):
         data, h0, w_ih, w_hh, b_ih, _ = tensors
         (out,), (gout, gh) = kept, grads
-        dgates = eager.empty(out.shape, dtype=out.dtype)
+        dgates = eager.empty(out.shape, dtype=out.dtype, device=home(out))
         slopes = cls.slope(out)
         dh0 = Starts(walk)
         dnext = None
@@ -450,7 +454,7 @@ class RNN(Layer):
             else:
                 dh = _add(g, walk.carried(k, None if dnext is None else mm(dnext, w_hh), gh))
             if dh is None:
-                dh = eager.zeros(n, out.shape[1], dtype=out.dtype)
+                dh = eager.zeros(n, out.shape[1], dtype=out.dtype, device=home(out))
             dnext = dgates[start:end]
             eager.mul(dh, slopes[start:end], out=dnext)  # type: ignore[attr-defined]
             if needs[1] and dh0.begins(k):

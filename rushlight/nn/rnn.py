@@ -10,6 +10,7 @@ import warnings
 
 from rushlight import eager
 from rushlight.eager import casting
+from rushlight.eager.sampling import place
 from rushlight.nn import functional as F
 from rushlight.nn import init, recurrent
 from rushlight.nn.module import Module
@@ -164,7 +165,8 @@ class RNNBase(Module):
         widths = [self.proj_size or self.hidden_size]
         if self.mode == "LSTM":
             widths.append(self.hidden_size)
-        return [eager.zeros(self._state_shape(batch, w), dtype=like.dtype) for w in widths]
+        there = {"dtype": like.dtype, "device": place(like)}
+        return [eager.zeros(self._state_shape(batch, w), **there) for w in widths]
 
     def _run(self, data, sizes, firsts):
         """Rows of all steps through all layers: (rows, [last states of each kind])."""
@@ -366,7 +368,8 @@ class RNNCellBase(Module):
         batched = input.dim() == 2
         input = input if batched else input.unsqueeze(0)
         if hx is None:
-            hx = eager.zeros(input.shape[0], self.hidden_size, dtype=input.dtype)
+            there = {"dtype": input.dtype, "device": place(input)}
+            hx = eager.zeros(input.shape[0], self.hidden_size, **there)
         else:
             hx = hx if batched else hx.unsqueeze(0)
         return input, hx, batched
@@ -427,7 +430,10 @@ class LSTMCell(RNNCellBase):
                 )
         h, c = hx or (None, None)
         input, h, batched = self._checked(input, h)
-        c = eager.zeros(h.shape, dtype=h.dtype) if c is None else c if batched else c.unsqueeze(0)
+        if c is None:
+            c = eager.zeros(h.shape, dtype=h.dtype, device=place(h))
+        elif not batched:
+            c = c.unsqueeze(0)
         x, y = self._products(input, h)
         h, c = recurrent.lstm_states(x + y, c)
         return (h, c) if batched else (h.squeeze(0), c.squeeze(0))

@@ -22,7 +22,7 @@ def generate_square_subsequent_mask(sz, device=None, dtype=None):
     """(sz, sz): 0 on and below the diagonal, -inf above it."""
     rows = eager.arange(sz, device=device)
     above = rows.unsqueeze(0) > rows.unsqueeze(1)
-    return eager.zeros((sz, sz), dtype=dtype).masked_fill(above, float("-inf"))
+    return eager.zeros((sz, sz), dtype=dtype, device=device).masked_fill(above, float("-inf"))
 
 
 def _activation(given):

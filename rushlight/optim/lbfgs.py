@@ -7,6 +7,7 @@ next call needs, under PyTorch's names.
 import math
 
 from rushlight import eager
+from rushlight.eager.sampling import place
 from rushlight.optim.optimizer import Optimizer, check_rate
 from rushlight.optim.wolfe import strong_wolfe
 
@@ -56,7 +57,9 @@ class LBFGS(Optimizer):
     def _gradient(self):
         return eager.cat(
             [
-                eager.zeros(p.numel(), dtype=p.dtype) if p.grad is None else p.grad.reshape(-1)
+                eager.zeros(p.numel(), dtype=p.dtype, device=place(p))
+                if p.grad is None
+                else p.grad.reshape(-1)
                 for p in self._params
             ]
         )

@@ -32,7 +32,9 @@ def stand_ins(tmp_path_factory):
 
 def run(program, stand_ins, **settings):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RUSHLIGHT_CUDA")}
+    paths = [str(HERE), *filter(None, [environment.get("PYTHONPATH")])]
     environment |= {
+        "PYTHONPATH": os.pathsep.join(paths),  # for stand_in: programs run with a safe path
         "RUSHLIGHT_CUDA_DRIVER": stand_ins["driver"],
         "RUSHLIGHT_CUBLASLT": stand_ins["cublaslt"],
         "RUSHLIGHT_CUDNN": stand_ins["cudnn"],

@@ -1,6 +1,7 @@
 """Activations: one value an element, or along rows. ``inplace`` writes over the input."""
 
 from rushlight import eager
+from rushlight.eager.sampling import place
 from rushlight.nn.functional.shared import _softmax_dim, kernel
 
 # Operators whose signature is PyTorch's: the native objects themselves.
@@ -156,13 +157,13 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
 
     hard: the largest becomes 1, the others 0; the gradient is that of the soft values.
     """
-    unit = eager.rand(logits.shape, dtype=eager.float64)
+    unit = eager.rand(logits.shape, dtype=eager.float64, device=place(logits))
     noise = -(-(unit * (1 - 2**-52) + 2**-53).log()).log()
     soft = eager.softmax((logits + noise.to(logits.dtype)) / tau, dim)
     if not hard:
         return soft
     index = soft.detach().argmax(dim, keepdim=True)
-    place = eager.arange(soft.shape[dim]).view(
+    at = eager.arange(soft.shape[dim], device=place(soft)).view(
         [-1 if d == dim % soft.dim() else 1 for d in range(soft.dim())]
     )
-    return (index == place).to(soft.dtype) - soft.detach() + soft
+    return (index == at).to(soft.dtype) - soft.detach() + soft

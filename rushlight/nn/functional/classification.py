@@ -6,6 +6,7 @@ import re
 
 from rushlight import eager
 from rushlight.eager.casting import casts
+from rushlight.eager.sampling import place
 from rushlight.nn.functional.activation import logsigmoid
 from rushlight.nn.functional.shared import REDUCTIONS, _reduced, _reduction, kernel
 
@@ -182,7 +183,7 @@ def multi_margin_loss(
     z = z if p == 1 else z * z
     if weight is not None:
         z = z * eager.embedding(weight.unsqueeze(1), ids)  # type: ignore[attr-defined]
-    others = eager.arange(rows.shape[1]) != ids.unsqueeze(1)
+    others = eager.arange(rows.shape[1], device=place(rows)) != ids.unsqueeze(1)
     loss = eager.where(others, z, 0.0).sum(1) / rows.shape[1]
     return _reduced(loss if input.dim() > 1 else loss.squeeze(0), reduction)
 
@@ -202,10 +203,10 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     classes = rows.shape[1]
     if ids.numel() and not (ids.amin().item() >= -1 and ids.amax().item() < classes):
         raise RuntimeError("argument target is out of range")
-    place = eager.arange(classes)
-    ends = eager.where(ids < 0, place, classes).amin(1, keepdim=True)  # the first -1
-    valid = place < ends
-    hits = (ids.unsqueeze(2) == place) & valid.unsqueeze(2)  # (N, entry, class)
+    at = eager.arange(classes, device=place(input))
+    ends = eager.where(ids < 0, at, classes).amin(1, keepdim=True)  # the first -1
+    valid = at < ends
+    hits = (ids.unsqueeze(2) == at) & valid.unsqueeze(2)  # (N, entry, class)
     labels = hits.to(eager.int64).amax(1)
     own = (hits.to(rows.dtype) * rows.unsqueeze(1)).sum(2)  # x of each entry
     z = (1 - own.unsqueeze(2) + rows.unsqueeze(1)).clamp(min=0)

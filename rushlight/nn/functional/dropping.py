@@ -3,6 +3,7 @@
 import math
 
 from rushlight import eager
+from rushlight.eager.sampling import place
 from rushlight.nn.functional.shared import _written_over
 
 
@@ -26,7 +27,7 @@ def dropout(input, p=0.5, training=True, inplace=False):
 def _channel_mask(input, p):
     """1 / (1 - p) or 0 for each (sample, channel), of as many dims as the input."""
     shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
-    return eager.dropout(eager.ones(shape, dtype=input.dtype), p, True)
+    return eager.dropout(eager.ones(shape, dtype=input.dtype, device=place(input)), p, True)
 
 
 def _channels(input, p, training, inplace):
@@ -91,7 +92,8 @@ def _alpha(input, p, training, inplace, shape):
     if p == 1.0:
         return input.mul_(0.0) if inplace else input * 0.0
     a = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
-    kept = eager.dropout(eager.ones(shape, dtype=input.dtype), p, True) * (1 - p)
+    ones = eager.ones(shape, dtype=input.dtype, device=place(input))
+    kept = eager.dropout(ones, p, True) * (1 - p)
     scale, shift = kept * a, (kept - 1) * (_ALPHA * a) + _ALPHA * a * p
     return input.mul_(scale).add_(shift) if inplace else input * scale + shift
 

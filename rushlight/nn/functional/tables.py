@@ -1,6 +1,7 @@
 """Rows of tables by integer ids."""
 
 from rushlight import eager
+from rushlight.eager.sampling import place
 from rushlight.nn.functional.shared import kernel
 
 _embedding = kernel("embedding")
@@ -54,9 +55,11 @@ def embedding(
         _renormalise(weight, input, max_norm, norm_type)
     out = _embedding(weight, input, padding_idx)
     if scale_grad_by_freq and out.requires_grad:
-        ones = eager.ones((weight.shape[0], 1), dtype=weight.dtype)
+        ones = eager.ones((weight.shape[0], 1), dtype=weight.dtype, device=place(weight))
         counts = kernel("embedding_backward")(
-            eager.ones((*input.shape, 1), dtype=weight.dtype), input, ones.shape[0]
+            eager.ones((*input.shape, 1), dtype=weight.dtype, device=place(weight)),
+            input,
+            ones.shape[0],
         )
         share = 1 / _embedding(counts, input)
         out = out.detach() + (out - out.detach()) * share
@@ -123,7 +126,7 @@ def embedding_bag(
         values = values * factors.view((bags, longest)).unsqueeze(2)
     if mode == "max":
         if longest == 0:
-            return eager.zeros((bags, weight.shape[1]), dtype=weight.dtype)
+            return eager.zeros((bags, weight.shape[1]), dtype=weight.dtype, device=place(weight))
         if valid is None:
             return eager.max(values, 1)[0]
         low = values.masked_fill(~valid.unsqueeze(2), float("-inf"))
@@ -182,8 +185,8 @@ def _padded_bags(ids, lengths):
         at += n
     shape = (len(lengths), longest)
     return (
-        eager.tensor(rows, dtype=ids.dtype).view(shape),
-        eager.tensor(there, dtype=eager.bool).view(shape),  # type: ignore[attr-defined]
+        eager.tensor(rows, dtype=ids.dtype, device=place(ids)).view(shape),
+        eager.tensor(there, dtype=eager.bool, device=place(ids)).view(shape),  # type: ignore[attr-defined]
     )
 
 

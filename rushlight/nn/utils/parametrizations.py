@@ -3,6 +3,7 @@ al., 2018).
 """
 
 from rushlight import eager
+from rushlight.eager.sampling import place
 from rushlight.nn import functional as F
 from rushlight.nn.module import Module
 from rushlight.nn.utils import parametrize
@@ -54,7 +55,7 @@ class _SpectralNorm(Module):
             matrix = self._matrix(weight)
             rows, columns = matrix.shape
             for buffer, size in (("_u", rows), ("_v", columns)):
-                start = eager.randn(size, dtype=weight.dtype)
+                start = eager.randn(size, dtype=weight.dtype, device=place(weight))
                 self.register_buffer(buffer, F.normalize(start, dim=0, eps=eps))
             self._power(matrix, 15)
 

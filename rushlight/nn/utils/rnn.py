@@ -3,6 +3,7 @@
 from collections import namedtuple
 
 from rushlight import eager
+from rushlight.eager.sampling import place
 
 Tensor = eager.Tensor
 _Fields = namedtuple("_Fields", ["data", "batch_sizes", "sorted_indices", "unsorted_indices"])
@@ -13,9 +14,9 @@ def invert_permutation(permutation):
     if permutation is None:
         return None
     inverse = [0] * permutation.numel()
-    for place, i in enumerate(permutation.tolist()):
-        inverse[i] = place
-    return eager.tensor(inverse, dtype=eager.int64)
+    for at, i in enumerate(permutation.tolist()):
+        inverse[i] = at
+    return eager.tensor(inverse, dtype=eager.int64, device=place(permutation))
 
 
 class PackedSequence(_Fields):
@@ -95,7 +96,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
     if not enforce_sorted:
         places = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         lengths = [lengths[i] for i in places]
-        order = eager.tensor(places, dtype=eager.int64)
+        order = eager.tensor(places, dtype=eager.int64, device=place(input))
         input = selected(input, 1, order)
     elif any(a < b for a, b in zip(lengths, lengths[1:], strict=False)):
         raise RuntimeError(
@@ -139,7 +140,9 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
             )
     length = longest if total_length is None else total_length
     data, rest = sequence.data, tuple(sequence.data.shape[1:])
-    blank = lambda *lead: eager.full((*lead, *rest), padding_value, dtype=data.dtype)
+    blank = lambda *lead: eager.full(
+        (*lead, *rest), padding_value, dtype=data.dtype, device=place(data)
+    )
     parts, start, at = [], 0, 0
     while start < longest:
         end, n = start, sizes[start]
@@ -155,7 +158,7 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     lengths = eager.tensor([sum(n > i for n in sizes) for i in range(batch)], dtype=eager.int64)
     if sequence.unsorted_indices is not None:
         padded = selected(padded, 1, sequence.unsorted_indices)
-        lengths = selected(lengths, 0, sequence.unsorted_indices)
+        lengths = selected(lengths, 0, sequence.unsorted_indices.cpu())
     return (padded.transpose(0, 1) if batch_first else padded), lengths
 
 
@@ -175,7 +178,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
     for s in sequences:
         missing = longest - s.shape[0]
         if missing:
-            blank = eager.full((missing, *rest), padding_value, dtype=s.dtype)
+            blank = eager.full((missing, *rest), padding_value, dtype=s.dtype, device=place(s))
             s = eager.cat([s, blank] if padding_side == "right" else [blank, s])
         padded.append(s)
     return eager.stack(padded, 0 if batch_first else 1)
