@@ -25,7 +25,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache as remembered
 from typing import Any, NamedTuple
 
@@ -111,21 +111,29 @@ def compile_all(
 ) -> list[Image]:
     """The image of each source. `debug`: with line numbers, so that profilers show generated
     lines; `stages`: whether the cache keeps what the stages made."""
-    waiting: list[Future | Image] = []
-    fresh: dict[str, Future] = {}
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        for source in sources:
-            name = digest(source, capability, debug)
-            found = find(name)
-            if found is not None and name not in fresh:
-                tell(source, found, capability, found_in_cache=True)
-                waiting.append(found)
-                continue
-            if name not in fresh:
-                refuse("cache.miss", name, f"no image of {source.name} for sm_{capability}")
-                fresh[name] = start(source, capability, debug, name, pool, stages)
-            waiting.append(fresh[name])
-    return [w.result() if isinstance(w, Future) else w for w in waiting]
+    sources = list(sources)
+    names = [digest(source, capability, debug) for source in sources]
+    images: dict[str, Image] = {}
+    fresh: dict[str, Any] = {}
+    for name, source in zip(names, sources):
+        if name in images or name in fresh:
+            continue
+        found = find(name)
+        if found is None:
+            refuse("cache.miss", name, f"no image of {source.name} for sm_{capability}")
+            fresh[name] = source
+        else:
+            images[name] = found
+            tell(source, found, capability, found_in_cache=True)
+    if fresh:
+        prepared(capability, 4)  # imports Triton, or says that it is missing
+        with line_numbers(debug), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            made = pool.map(lambda s: compiled(s, capability), fresh.values())
+            for (name, source), image in zip(fresh.items(), made):
+                images[name] = image
+                keep(name, image if stages else image._replace(stages={}))
+                tell(source, image, capability, found_in_cache=False)
+    return [images[name] for name in names]
 
 
 def digest(source: Any, capability: int, debug: bool) -> str:
@@ -136,30 +144,18 @@ def digest(source: Any, capability: int, debug: bool) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:40]
 
 
-def start(
-    source: Any,
-    capability: int,
-    debug: bool,
-    name: str,
-    pool: ThreadPoolExecutor,
-    kept: bool,
-) -> Future:
-    """Compiles to PTX here, assembles in the pool: the assembler is a process of its own."""
-    stages, times, facts, assemble = to_ptx(source, capability, debug)
-
-    def finish() -> Image:
-        began = time.perf_counter()
-        cubin = assemble()
-        times["cubin"] = round(1e3 * (time.perf_counter() - began), 1)
-        image = Image(facts["name"], cubin, facts["shared"], facts["num_warps"], stages, times)
-        keep(name, image if kept else image._replace(stages={}))
-        tell(source, image, capability, found_in_cache=False)
-        return image
-
-    return pool.submit(finish)
+def compiled(source: Any, capability: int) -> Image:
+    """Raises CompilerBug. May run in several threads at once: the compiler leaves Python's lock,
+    and
+    the assembler is a process of its own."""
+    stages, times, facts, assemble = to_ptx(source, capability)
+    began = time.perf_counter()
+    cubin = assemble()
+    times["cubin"] = round(1e3 * (time.perf_counter() - began), 1)
+    return Image(facts["name"], cubin, facts["shared"], facts["num_warps"], stages, times)
 
 
-def to_ptx(source: Any, capability: int, debug: bool) -> tuple:
+def to_ptx(source: Any, capability: int) -> tuple:
     """(text of each stage, milliseconds of each, Triton's metadata, what makes the image)."""
     backend, options, ir, ast_source, target = prepared(capability, source.warps)
     stages: dict[str, str] = {}
@@ -193,11 +189,10 @@ def to_ptx(source: Any, capability: int, debug: bool) -> tuple:
         passes: dict[str, Any] = {}
         backend.add_stages(passes, options, asked.language)
         metadata: dict[str, Any] = {"target": target, **options.__dict__}
-        with line_numbers(debug):
-            for stage in STAGES:
-                module = passes[stage](module, metadata)
-                stages[stage] = str(module)
-                lap(stage)
+        for stage in STAGES:
+            module = passes[stage](module, metadata)
+            stages[stage] = str(module)
+            lap(stage)
     except Exception as error:  # Triton's own kinds: each is a fault of what was generated
         refuse("toolchain.failed", source.name, str(error))
         text = f"Triton refused generated code: {str(error).strip()[:400]}"
@@ -205,8 +200,7 @@ def to_ptx(source: Any, capability: int, debug: bool) -> tuple:
 
     def assemble() -> bytes:
         try:
-            with line_numbers(debug):
-                return passes["cubin"](module, metadata)
+            return passes["cubin"](module, metadata)
         except Exception as error:
             refuse("toolchain.failed", source.name, str(error))
             text = f"the assembler refused generated PTX: {str(error).strip()[:400]}"
@@ -331,7 +325,8 @@ def after_each_pass(source: Any, capability: int) -> str:
     before = {k: os.environ.get(k) for k in ("MLIR_ENABLE_DUMP", "MLIR_DUMP_PATH")}
     os.environ |= {"MLIR_ENABLE_DUMP": "1", "MLIR_DUMP_PATH": path}
     try:
-        to_ptx(source, capability, False)
+        with line_numbers(False):
+            to_ptx(source, capability)
         with open(path, encoding="utf-8") as file:
             return file.read()
     finally:

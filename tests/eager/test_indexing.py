@@ -246,10 +246,12 @@ def test_values_of_another_dtype(oracle):
     ours, theirs = counted(oracle, 3, 4)
     for value in (True, 3, 2.5):
         for key in (lambda lib: [0, 2], lambda lib: lib.tensor([[True, False, True, False]] * 3)):
+
             def write(x, key=key, value=value):
                 lib = rl if isinstance(x, rl.Tensor) else oracle
                 x[key(lib)] = value
                 return x
+
             both_do(write, (ours.clone(),), (theirs.clone(),))
             both_do(write, (ours.long(),), (theirs.long(),))
             both_do(write, (ours.bool(),), (theirs.bool(),))

@@ -55,8 +55,9 @@ GIVES = {
     "numpy's predicate": lambda lib, x: np.isnan(x),
     "dtype float": lambda lib, x: lib.ones(2, dtype=float) + lib.full((2,), 1, dtype=float),
     "dtype int": lambda lib, x: lib.zeros(2, dtype=int) + lib.arange(2.0, dtype=int),
-    "dtype bool": lambda lib, x: lib.tensor([1, 0], dtype=bool)
-    | lib.empty_like(x[0, :2], dtype=bool).fill_(0),
+    "dtype bool": lambda lib, x: (
+        lib.tensor([1, 0], dtype=bool) | lib.empty_like(x[0, :2], dtype=bool).fill_(0)
+    ),
     "to float": lambda lib, x: x.to(float) + x.to(dtype=float).sum(dtype=float),
     "to int": lambda lib, x: lib.zeros_like(x, dtype=int) + x.to(int) + lib.eye(2, 3, dtype=int),
 }
