@@ -57,6 +57,8 @@ class Capture(Operators, Wrapping):
         self.stand_ins: dict[int, Any] = {}  # id of an object from outside -> its stand-in
         self.keep: list[Any] = []  # objects whose ids are keys above
         self.shadows: dict[int, Shadow] = {}  # id of the stand-in -> shadow
+        self.device = "cpu"  # of the graph: a GPU where a tensor from outside is on one
+        self.made_on_cpu = False  # whether the graph makes tensors there from nothing
         self.env = sym.ShapeEnv()
         self.symbols: dict[str, tuple] = {}  # name -> ("size", source, dim) or ("int", source)
         self.symbol_nodes: dict[Any, CallNode] = {}

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import inspect
 import operator
+from dataclasses import replace
 from typing import Any
 
 from rushlight import _core, eager
-from rushlight.eager import casting, randomness
+from rushlight.eager import casting, factories, randomness
 from rushlight.nn import recurrent
 from rushlight.nn.functional import attention
 from rushlight.nn.module import Module
 from rushlight.ops.layouts import dense
-from rushlight.ops.values import Fake
+from rushlight.ops.values import TABLE, Fake
 
 from .breaks import unsupported
 from .variables.numbers import SymInt
@@ -135,25 +136,53 @@ def creation_device(f: Any) -> Any:
 def resolve_device(f: Any, device: Any) -> Any:
     if device is None:
         return creation_device(f)
-    if str(device) != "cpu":
-        raise unsupported(f"a move to {str(device)!r}", "graphs stay on one device")
-    return _core.resolve_device("cpu")
+    found = _core.resolve_device(device)
+    if found.type != "cpu" and str(found) != f.state.device:
+        raise unsupported(f"a move to {str(device)!r}", ONE_DEVICE)
+    return found
+
+
+def made_on_cpu(state: Any) -> None:
+    state.made_on_cpu = True
+    if state.device != "cpu":
+        raise unsupported("a tensor made on the CPU among others on a GPU", ONE_DEVICE)
+
+
+ONE_DEVICE = "graphs stay on one device"
+
+
+def created(f: Any, operator: Any, device: Any, *args: Any, **options: Any) -> Any:
+    """A tensor made from nothing: on the device of the graph's inputs, or on the CPU."""
+    state, native = f.state, TABLE[operator].native
+    device = resolve_device(f, device)
+    if device.type == "cpu":
+        made_on_cpu(state)
+        return state.call_operator(native, args, options)
+    args, options = state.whole(args), {k: state.whole(v) for k, v in options.items()}
+    layout = replace(state.infer(native, args, options)[0], device=str(device))
+    target = factories.created
+    node = state.record("call_function", target, (operator, device, *args), options, layout)
+    return state.result(node, layout, [], False)
 
 
 def empty(f: Any, shape: Any, dtype: Any = None, device: Any = None) -> Any:
     state = f.state
-    resolve_device(f, device)
     dtype = dtype or default_dtype(f)
     sizes = state.lower(tuple(shape) if isinstance(shape, (list, tuple)) else (shape,))
-    layout = dense(sizes, dtype.name)
-    node = state.record("call_function", _core.empty, (tuple(shape), dtype), layout=layout)
+    device = resolve_device(f, device)
+    there = (device,) if device.type != "cpu" else ()
+    if not there:
+        made_on_cpu(state)
+    layout = dense(sizes, dtype.name, None, str(device))
+    node = state.record("call_function", _core.empty, (tuple(shape), dtype, *there), layout=layout)
     return state.result(node, layout, [], False)
 
 
 def tensor(f: Any, data: Any, dtype: Any = None, device: Any = "cpu") -> Any:
     """A tensor of constants: made anew in each run."""
     state = f.state
-    resolve_device(f, device)
+    if resolve_device(f, device).type != "cpu":
+        raise unsupported("a tensor of constants on a GPU", "graphs make them on the CPU")
     state.realize_all(data)
     plain = state.native(constants, data)
     example = state.native(_core.tensor, plain, dtype)
@@ -259,6 +288,7 @@ LEAVES: dict[Any, Any] = {
     randomness.filled: filled,
     randomness.manual_seed: manual_seed,
     eager.randperm: randperm,
+    factories.created: created,
     recurrent.recurrent_layer: recurrent_layer,
     attention.dropped_attention: dropped_attention,
     Module._changed: changed,

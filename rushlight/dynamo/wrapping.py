@@ -236,6 +236,11 @@ class Wrapping:
         layout = Layout(
             tuple(value.shape), tuple(value.stride()), value.dtype.name, 0, str(value.device)
         )
+        if value.device.type == "cuda" and self.device == "cpu":
+            if self.made_on_cpu:
+                told = "a tensor on a GPU after others were made on the CPU"
+                raise unsupported(told, "graphs stay on one device")
+            self.device = layout.device
         layout, sizes, strides = self.symbolic_layout(value, layout, source)
         leaf = value.is_leaf
         facts = cls, value.dtype, layout.rank, value.requires_grad, sizes, strides

@@ -46,6 +46,7 @@ class Group:
     index: int
     space: tuple
     rows: tuple[int, ...]
+    device: str = "cpu"
     nodes: list[Node] = field(default_factory=list)
     axes: dict[Var, tuple] = field(
         default_factory=dict
@@ -56,10 +57,6 @@ class Group:
     @property
     def has_rows(self) -> bool:
         return any(n.op.kind == "rows" for n in self.nodes)
-
-    @property
-    def device(self) -> str:
-        return self.nodes[0].outs[0].layout.device
 
     @property
     def on_gpu(self) -> bool:
@@ -97,6 +94,7 @@ class Schedule:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self.device = device_of(graph)
         self.steps: list[Step] = []
         self.made: dict[Var, int] = {}  # base -> index of the step that makes it
         self.reasons: list[Reason] = []
@@ -117,6 +115,12 @@ class Schedule:
             node = self.graph.makers[x]
         return x
 
+    def elsewhere(self, x: Var) -> bool:
+        """Whether x comes from another device than the graph's: a number in a tensor on the CPU."""
+        base = self.base(x)
+        made = self.graph.makers[base].kind == "call_function"
+        return not made and base.layout.device != self.device
+
     def chain(self, x: Var) -> list[Node]:
         """The views from a base to x, outermost last."""
         found, node = [], self.graph.makers[x]
@@ -133,7 +137,7 @@ class Schedule:
 
     def place(self, node: Node) -> None:
         step: Step
-        if not fusible(node):
+        if not fusible(node) or any(self.elsewhere(v) for v in node.reads):
             step = CallStep(len(self.steps), node)
             self.steps.append(step)
         else:
@@ -169,9 +173,6 @@ class Schedule:
 
         if isinstance(step, CallStep):
             return no("library", f"{step.node.op.name} has no loop body")
-        device = node.outs[0].layout.device
-        if device != step.device:
-            return no("space", f"it runs on {device}, the group on {step.device}")
         node_axes, in_rows = self.node_axes(step, node)
         if node_axes is None:
             return no(
@@ -217,7 +218,8 @@ class Schedule:
 
     def start(self, node: Node) -> Group:
         rule = node.op.layout
-        group = Group(len(self.steps), tuple(rule.full(node.call)), tuple(rule.rows(node.call)))
+        full, rows = tuple(rule.full(node.call)), tuple(rule.rows(node.call))
+        group = Group(len(self.steps), full, rows, self.device)
         self.steps.append(group)
         return group
 
@@ -410,9 +412,16 @@ class Schedule:
 def fusible(node: Node) -> bool:
     """A scalar or row body over the space of its operands, with operands."""
     op = node.op
-    if not (op.kind in ("scalar", "rows") and op.layout.rule in RULES and node.call.tensors):
-        return False
-    return len({v.layout.device for v in (*node.reads, *node.outs)}) == 1
+    return op.kind in ("scalar", "rows") and op.layout.rule in RULES and bool(node.call.tensors)
+
+
+def device_of(graph: Graph) -> str:
+    """Where a graph computes: on the GPU that one of its inputs is on, else on the CPU. What it
+    makes
+    from nothing is made there."""
+    inputs = (*graph.inputs, *(n.outs[0] for n in graph.nodes if n.kind == "get_attr"))
+    found = (v.layout.device for v in inputs)
+    return next((d for d in found if d.startswith("cuda")), "cpu")
 
 
 def counts_elements(node: Node) -> bool:

@@ -69,6 +69,9 @@ class Wrapper:
             return
         if node.outs[0] in self.targets:
             callee, name = op.native.inplace, op.name + "_"
+        elif self.plan.device != "cpu" and not node.call.tensors:
+            named = [p.name for p in op.parameters if p.keyword_only]
+            callee = native.made_on(self.plan.device, op.native, named)
         outs = self.emit(callee, entries, [identifier(o) for o in node.outs], name)
         self.known.update(zip(node.outs, outs))
 

@@ -16,6 +16,7 @@ from .triton import Form, emit, positions
 INDEX = 2147400000                  # elements that 32-bit indices reach, with a block to spare
 SMALL, ROW_MOST = 1024, 8192        # elements: of a block of a pointwise kernel; of a row that is held whole
 ELEMENT = 1 << 30                   # of a record's `serial`: the kernel counts elements
+OPERANDS, RESULTS = 8, 6            # of one launch: csrc/rt/kernels.h
 MULTIPROCESSORS = 132               # programs that a kernel should have at least, to feed all of them
 
 
@@ -276,11 +277,13 @@ def entry_name(name):
 def record(kernel: Kernel, numbers=None, *, likely=None, general=False, key="", cost=1, origin=""):
     """(the kernel record without images, the Source of each launch in order), for `runtime.triton.build`. `numbers` and
     `likely`: as in `variants`; `general`: without the variants that are only faster, for rare dtypes. Raises NotImplementedError for what cannot be said in Triton."""
-    key = key or kernel.name
+    key, inputs = key or kernel.name, sum(not b.written for b in kernel.buffers)
+    if inputs > OPERANDS or len(kernel.buffers) - inputs > RESULTS:
+        raise NotImplementedError(f"[{key}] {inputs} operands and {len(kernel.buffers) - inputs} results; a launch takes "
+                                  f"{OPERANDS} and {RESULTS}")
     found, name = variants(kernel, numbers, likely), entry_name(key)
     found = [v for v in found if not (general and v.special)]
     facts = {"key": key, "serial": ELEMENT if cpp.uses_element(kernel) else 0, "cost": cost, "origin": origin}
-    inputs = sum(not b.written for b in kernel.buffers)
     sources, told = [], []
     for i, v in enumerate(found):
         launches = []

@@ -90,6 +90,22 @@ def size(x: Any, dim: int) -> int:
     return x.size(dim)
 
 
+def made_on(device: str, operator: Callable, named: Sequence[str]) -> Callable:
+    """An operator without operands whose results go to a device, called with all its arguments in
+    order; the last of them are `named`."""
+    there = _core.resolve_device(device)
+
+    def make(*arguments: Any) -> Any:
+        at = len(arguments) - len(named)
+        before = _core.set_creation_device(there)
+        try:
+            return operator(*arguments[:at], **dict(zip(named, arguments[at:])))
+        finally:
+            _core.set_creation_device(before)
+
+    return make
+
+
 def is_other_strides(error: IndexError) -> bool:
     """Whether the code that a kernel returned was no index but `loops.cpp.OTHER_STRIDES`."""
     return str(2**63 - 1) in str(error)

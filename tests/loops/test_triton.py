@@ -51,7 +51,7 @@ def test_every_kernel_of_the_library_has_triton(kernels):
         assert record["variants"][-1]["when"] == [], name  # something always runs
         for source in sources:
             ast.parse(source.text)
-    assert all("no atomic addition of" in r for r in refused), refused
+    assert all("no atomic addition of" in r or "a launch takes" in r for r in refused), refused
     assert len(refused) <= 12
 
 

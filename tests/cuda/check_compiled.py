@@ -1,0 +1,150 @@
+"""Compiled functions on a GPU: one graph, kernels for it, forward and backward, tensors made on the
+device; the same results as on the CPU. The loops of each kernel run as C++ in the stand-in driver.
+"""
+
+import stand_in
+
+import rushlight as rl
+from rushlight import nn, trace
+from rushlight.inductor import codegen, device_code, device_loops
+from rushlight.nn import functional as F
+from rushlight.runtime import cache, native
+
+stand_in.install()
+
+
+def built(groups, capability):
+    """In the place of `device_code.build_groups`: the same loops, compiled for the CPU."""
+    assert capability == 90
+    codes, chosen = device_code.write_groups(groups)
+    kernels = {}
+    for group, low in groups:
+        k = low.kernel
+        text = codegen.generate([("kernel_0", k, None)])
+        library = cache.load(text, native.isa(), graph=k.name)
+        LOADED.append(library)
+        entry = {
+            "pointer": cache.pointer(library, "kernel_0"),
+            "inputs": len(low.reads),
+            "outputs": len(low.results),
+            "outer": len(k.outer),
+            "inner": len(k.inner),
+            "numbers": len(k.numbers),
+            "cost": low.cost,
+            "origin": low.origin,
+            "serial": low.serial,
+        }
+        record, images = stand_in.record(k.name, entry=entry)
+        numbers = device_loops.numbers_of(group, low)
+        if numbers is not None and numbers.known:  # what Triton's variant would ask
+            real = codes[chosen[group.index]].record["variants"][0]
+            record["variants"][0]["when"] = real["when"]
+        kernels[group.index] = record, images
+    return device_code.Built(codes, kernels)
+
+
+LOADED = []
+device_code.build_groups = built
+
+
+def close(a, b):
+    assert a.shape == b.shape and a.dtype == b.dtype, (a.shape, b.shape)
+    assert rl.allclose(a.cpu(), b, rtol=1e-4, atol=1e-5), (a, b)
+
+
+def same_on_both(function, *inputs, graphs=1):
+    """Compiled on the device, eager on the CPU."""
+    there = [x.cuda() for x in inputs]
+    with trace.collect() as records:
+        result = rl.compile(function)(*there)
+    close(result, function(*inputs))
+    assert result.device.type == "cuda"
+    breaks = [r.text for r in records if r.stage == "graph_break" or "raised" in r.text]
+    assert not breaks, breaks
+    made = [r for r in records if r.stage == "wrapper"]
+    assert len(made) == graphs, len(made)
+    return made[0].text
+
+
+def check_a_chain_is_one_kernel():
+    text = same_on_both(lambda x, b: rl.relu(x + b) * 2, rl.randn(30, 40), rl.randn(40))
+    assert text.count("fused_") == 1
+
+
+def check_every_loop_form_keeps_its_conditions():
+    same_on_both(lambda x: rl.softmax(x, -1), rl.randn(20, 70))
+    same_on_both(lambda x: rl.softmax(x, 0), rl.randn(70, 20))
+    same_on_both(lambda x: (x * 2).sum(), rl.randn(170, 100))
+    same_on_both(lambda x: (x * 2).sum(0), rl.randn(600, 48))
+    same_on_both(lambda x, y: x.t() + y, rl.randn(30, 40), rl.randn(40, 30))
+    same_on_both(lambda x: x.permute(4, 2, 0, 3, 1) * 2, rl.randn(2, 3, 4, 5, 2))
+    same_on_both(lambda x: F.layer_norm(x, (64,)).mean(1), rl.randn(20, 64))
+
+
+def check_tensors_are_made_on_the_graphs_device():
+    def positions(x):
+        made = rl.arange(x.shape[1], device=x.device) + rl.zeros(x.shape[1], device=x.device)
+        return x + made * rl.full((1,), 2.0, device=x.device)
+
+    same_on_both(positions, rl.randn(3, 8))
+
+
+def check_an_unaligned_view_is_taken():
+    x = rl.randn(41)
+    compiled = rl.compile(lambda a: rl.exp(a) * 2)
+    there = x.cuda()[1:]
+    assert there.data_ptr() % 16
+    close(compiled(there), rl.exp(x[1:]) * 2)
+
+
+class Block(nn.Module):
+    def __init__(self, d, h):
+        super().__init__()
+        self.h = h
+        self.n1, self.n2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.qkv, self.o = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.up, self.down = nn.Linear(d, 2 * d), nn.Linear(2 * d, d)
+
+    def forward(self, x):
+        b, s, d = x.shape
+        q, k, v = self.qkv(self.n1(x)).chunk(3, -1)
+        q, k, v = (t.view(b, s, self.h, d // self.h).transpose(1, 2) for t in (q, k, v))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(a.transpose(1, 2).reshape(b, s, d))
+        return x + self.down(F.gelu(self.up(self.n2(x))))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(50, 32), nn.Embedding(16, 32)
+        self.block, self.n = Block(32, 4), nn.LayerNorm(32)
+        self.head = nn.Linear(32, 50, bias=False)
+
+    def forward(self, i, t):
+        x = self.tok(i) + self.pos(rl.arange(i.shape[1], device=i.device))
+        return F.cross_entropy(self.head(self.n(self.block(x))).flatten(0, 1), t.flatten())
+
+
+def check_a_transformer_trains():
+    rl.manual_seed(0)
+    here = Model()
+    there = Model()
+    there.load_state_dict(here.state_dict())
+    there = there.cuda()
+    i, t = rl.randint(0, 50, (2, 12)), rl.randint(0, 50, (2, 12))
+    expected = here(i, t)
+    expected.backward()
+    with trace.collect() as records:
+        loss = rl.compile(there)(i.cuda(), t.cuda())
+        loss.backward()
+    close(loss.detach(), expected.detach())
+    for (name, p), q in zip(there.named_parameters(), here.parameters()):
+        assert p.grad is not None and p.grad.device.type == "cuda", name
+        close(p.grad, q.grad)
+    told = [r.text for r in records if r.stage == "graph_break" or "raised" in r.text]
+    assert not told, told
+    assert len([r for r in records if r.stage == "wrapper"]) == 2  # forward and backward
+
+
+stand_in.main(globals())
