@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from rushlight import _core, fx, sym, trace  # type: ignore[attr-defined]
+from rushlight import _core, config, fx, sym, trace  # type: ignore[attr-defined]
 from rushlight.aot_autograd.functional import functionalise
 from rushlight.aot_autograd.parts import Parts, split
 from rushlight.aot_autograd.pipeline import reached
@@ -69,6 +69,8 @@ def turns_on_gradients(node: CallNode) -> bool:
 class Compiled:
     """A captured graph with its compiled forms. `forms` has one for each mask of inputs that
     require a gradient."""
+
+    trusted = True  # its results are the graph's: nobody need compare them
 
     def __init__(self, gm: Callable, example_inputs: Sequence[Any], check: int = 0) -> None:
         self.check = check  # calls that are still to be compared with eager mode
@@ -218,6 +220,14 @@ class Compiled:
             refuse("fallback.graph", self.name, str(error), "The graph runs in eager mode.")
             if isinstance(error, NoCompiler):
                 warn_once(str(error))
+            return self.gm
+        except CompilerBug:
+            raise
+        except Exception as error:
+            # The program's own errors come again from eager mode; ours must not be the program's.
+            if config.flags.strict:
+                raise
+            refuse("fallback.graph", self.name, repr(error), "The graph runs in eager mode.")
             return self.gm
         finally:
             slow.cancel()

@@ -194,6 +194,20 @@ void call_python(Node* n, Grads& grads, Grads& result) {
     result.push_back(tensor_or_null(PyTuple_GET_ITEM(made.py(), i), n, i));
 }
 
+// Whether a layout may show an element more than once: expanded, or windows that overlap.
+bool shows_twice(const Layout* l) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // (distance, elements)
+  for (int d = 0; d < l->ndim; d++)
+    if (l->dims[d] > 1) dims.emplace_back(std::abs(l->strides()[d]), l->dims[d]);
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 0;
+  for (auto [stride, n] : dims) {
+    if (stride <= reach) return true;
+    reach += stride * (n - 1);
+  }
+  return false;
+}
+
 // The view's gradient, put back where the view looks into its base.
 void call_view_of(Node* n, Grads& grads, Grads& result) {
   const NodeExtra* e = n->extra;
@@ -201,13 +215,11 @@ void call_view_of(Node* n, Grads& grads, Grads& result) {
   Own<Tensor> base = tensor_zeros(e->base);
   Own<Tensor> view = window(base.get(), e);
   Tensor* g = tensor_of(grads[0].py());
-  bool folds = false;
-  for (int d = 0; d < e->view->ndim; d++)
-    folds |= e->view->strides()[d] == 0 && e->view->dims[d] > 1;
-  if (!folds) assign(view.get(), grads[0].py());
+  if (!shows_twice(e->view)) assign(view.get(), grads[0].py());
   else if (grad_mode() && needs_grad(g))
     raise(PyExc_NotImplementedError,
-        "create_graph through an expanded view whose base was written in place is not supported");
+        "create_graph through a view that shows elements more than once, and whose base was "
+        "written in place, is not supported");
   else add_into(view.get(), g);
   result.push_back(Ref::borrow(base.py()));
 }

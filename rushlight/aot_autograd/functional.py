@@ -33,10 +33,12 @@ from rushlight.fx.tracing import (
     environment,
     from_recording,
     index,
+    indexed,
     layout_of,
     parameter_names,
 )
 from rushlight.ops.declare import Arguments, Op, derived, none
+from rushlight.ops.indexing import indexed_shape
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import STREAMS, Symbol
 from rushlight.ops.values import METHODS, TABLE, Value
@@ -124,7 +126,17 @@ class Functional(Proxy):
         op = TABLE.get(name)
         if op is not None and op.method and op.native is not None and name not in METHODS:
             return partial(op.native, self)
+        if name in ("grad", "grad_fn", "untyped_storage"):
+            raise Unsupported("compile", f"Tensor.{name} of what a graph computes")
         return Value.__getattr__(self, name)
+
+    @property
+    def data(self) -> Any:
+        raise Unsupported("compile", "Tensor.data of what a graph computes", "Use detach().")
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        raise Unsupported("compile", "an assignment to Tensor.data", "Write in place.")
 
     def detach(self) -> Any:
         return TABLE["detach"](self)
@@ -159,7 +171,14 @@ class Functional(Proxy):
             op = TABLE["masked_fill"]
             self.recorder.write(op, op.bind((self, mask, value)))
             return
-        raise Unsupported("compile", "assigning at tensor indices", "Use index_put_ or where().")
+        view, indices, dims = indexed(self, keys)
+        if is_tensor(value):
+            if getattr(value.dtype, "name", value.dtype) != self.dtype:
+                raise Unsupported("compile", "assigning values of another dtype at indices")
+            shape = indexed_shape(tuple(view.shape), indices, dims, "index_put")
+            value = value if tuple(value.shape) == shape else TABLE["expand"](value, shape)
+        op = TABLE["index_write"]
+        self.recorder.write(op, op.bind((view, indices, value, dims, False)))
 
 
 def is_tensor(v: Any) -> bool:
@@ -182,6 +201,10 @@ for _slot, _name in (
     ("iand", "bitwise_and"),
     ("ior", "bitwise_or"),
     ("ixor", "bitwise_xor"),
+    ("imod", "remainder"),
+    ("ifloordiv", "floor_divide"),
+    ("ilshift", "bitwise_left_shift"),
+    ("irshift", "bitwise_right_shift"),
 ):
     if _name in TABLE:
         setattr(Functional, f"__{_slot}__", in_place(_name))
@@ -431,6 +454,9 @@ class Functionaliser(Tracer):
                 return self.plain(
                     "permute", new, tuple(sorted(range(len(dims)), key=dims.__getitem__))
                 )
+            case "narrow":
+                dim, start, length = rest
+                return self.plain("slice_scatter", base, new, dim, start, start + length)
             case "select" | "slice":
                 return self.plain(f"{op.name}_scatter", base, new, *rest)
             case "view" | "unsqueeze" | "squeeze":
@@ -444,11 +470,18 @@ class Functionaliser(Tracer):
                     "operation."
                 )
         name = f"{op.name}_scatter"
-        if name not in TABLE:
+        if name in TABLE:
+            return self.plain(name, base, new, *rest)
+        if op.name == "unfold" or not base.layout.contiguous:
             raise Unsupported(
                 "compile", f"a write through {op.name}()", "Write to the tensor itself."
             )
-        return self.plain(name, base, new, *rest)
+        count = prod(base.shape)
+        places = self.plain("steps", (count,), 0, 1, dtype="int64")
+        at = self.view_of(TABLE["view"], places, (tuple(base.shape),))
+        at, flat = self.view_of(op, at, rest), self.view_of(TABLE["view"], base, ((count,),))
+        found = self.plain("index_write", flat, [at], new, (0,), False)
+        return self.view_of(TABLE["view"], found, (tuple(base.shape),))
 
     # ---- results
 

@@ -2,7 +2,7 @@
 `rushlight.compile`."""
 
 from .backends import BACKENDS, register_backend
-from .breaks import GraphBreakError
+from .breaks import BackendError, GraphBreakError
 from .entry import (
     OptimizedModule,
     allow_in_graph,

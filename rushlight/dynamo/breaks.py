@@ -44,6 +44,10 @@ class Bug(BaseException):
         self.cause = cause
 
 
+class BackendError(RuntimeError):
+    """A backend raised, or gave what is no function of the graph's results."""
+
+
 class GraphBreakError(RuntimeError):
     """`fullgraph=True` met a break.
 

@@ -20,7 +20,7 @@ from rushlight.errors import CompilerBug
 from rushlight.fx.captured import origins_of_lines
 
 from . import instructions_flow, instructions_operators, instructions_values
-from .backends import resolve
+from .backends import build
 from .breaks import Break, Bug, GraphBreakError, Restart, Skip, unsupported
 from .bytecode import instructions, is_coroutine, is_generator, parameters
 from .capture import Capture
@@ -302,7 +302,7 @@ def compile_graph(record: Record, state: Capture, outputs: list, modules: list) 
     modules.append(module)
     inputs = [source for _, source in state.inputs]
     examples = tuple(n.meta.get("example") for n, _ in state.inputs)
-    function = resolve(record.options.backend)(module, examples)
+    function = build(record.options.backend, module, examples)
     again = not graph.writes_inputs
     mode = state.initial_mode if state.mode_touched else None
     return function, inputs, again, mode, graph.random

@@ -10,13 +10,15 @@ from typing import Any
 from rushlight import reasons
 from rushlight.errors import CompilerBug
 
+from .breaks import BackendError
+
 FAILURES = [0]  # how often a graph raised, and its function ran again
 
 
 def graph_failed(error: Exception) -> None:
     """The graph raised and had written nothing: the function runs again from its start, as it is,
     and raises at its own line. A bug of the compiler is not hidden by that."""
-    if isinstance(error, CompilerBug):
+    if isinstance(error, (CompilerBug, BackendError)):
         raise error
     FAILURES[0] += 1
     reasons.refuse(

@@ -106,6 +106,31 @@ class Proxy(Symbol):
     is_cuda = False
 
 
+def slot_of(name: str, swap: bool) -> Callable:
+    def method(self: Any, *other: Any) -> Any:
+        if other and not isinstance(other[0], (bool, int, float, sym.Sym, Value)):
+            if not hasattr(other[0], "data_ptr"):
+                return NotImplemented
+        return TABLE[name](*other, self) if swap else TABLE[name](self, *other)
+
+    return method
+
+
+for _slot, _name in (  # the number slots that definitions of operators do without
+    ("mod", "remainder"),
+    ("floordiv", "floor_divide"),
+    ("and", "bitwise_and"),
+    ("or", "bitwise_or"),
+    ("xor", "bitwise_xor"),
+    ("lshift", "bitwise_left_shift"),
+    ("rshift", "bitwise_right_shift"),
+    ("invert", "bitwise_not"),
+):
+    setattr(Proxy, f"__{_slot}__", slot_of(_name, False))
+    if _slot != "invert":
+        setattr(Proxy, f"__r{_slot}__", slot_of(_name, True))
+
+
 def gathered(op: Op, args: tuple) -> tuple:
     """`x.view(2, 3)` as `x.view((2, 3))`: ints where the operator takes a list of them."""
     if len(args) > 1 and len(op.parameters) == 2 and op.parameters[1].type.endswith("[]"):
@@ -115,11 +140,17 @@ def gathered(op: Op, args: tuple) -> tuple:
 
 
 def index(x: Any, keys: tuple) -> Any:
-    """Basic indexing as views: ints, slices, None, Ellipsis."""
+    """Basic indexing as views: ints, slices, None, Ellipsis; then what tensors of int64 select."""
+    x, indices, dims = indexed(x, keys)
+    return TABLE["index"](x, indices, dims) if indices else x
+
+
+def indexed(x: Any, keys: tuple) -> tuple[Any, list, tuple[int, ...]]:
+    """(the view of x by all keys that are no tensors, the tensors, the dims that they index)."""
     count = sum(k is not None and k is not Ellipsis for k in keys)
-    if Ellipsis not in keys:
+    if not any(k is Ellipsis for k in keys):
         keys = (*keys, Ellipsis)
-    dim = 0
+    dim, indices, dims = 0, list[Any](), list[int]()
     for k in keys:
         if k is Ellipsis:
             dim += x.rank - (dim + count)
@@ -135,11 +166,17 @@ def index(x: Any, keys: tuple) -> Any:
             dim += 1
         elif isinstance(k, (int, sym.Sym)):
             x = TABLE["select"](x, dim, k)
+        elif getattr(k.dtype if hasattr(k, "dtype") else None, "name", None) == "int64" or (
+            isinstance(k, Value) and k.dtype == "int64"
+        ):
+            indices.append(k)
+            dims.append(dim)
+            dim += 1
         else:
             raise Unsupported(
                 "fx.trace", f"indexing by {type(k).__name__}", "Use where(), take or embedding."
             )
-    return x
+    return x, indices, tuple(dims)
 
 
 class Tracer(Recorder):

@@ -184,7 +184,14 @@ def values_of(
             whole = p.type.startswith("SymInt") or not floating
             values[i] = numbers.of(values[i], "i" if whole else "f", "int64" if whole else compute)
     outs = many(op.define(Arguments(op, values), known))
-    return tuple(e if isinstance(e, Value) else Const(e, d) for e, d in zip(outs, known[1]))
+    return tuple(e if isinstance(e, Value) else constant(e, d) for e, d in zip(outs, known[1]))
+
+
+def constant(number: Any, dtype: str) -> Any:
+    """A number that a definition gives for every element, as a value of the dtype."""
+    wide = dtypes.opmath(dtype)
+    made = Const(number, wide)
+    return made if wide == dtype else made.to(dtype)
 
 
 class Numbers:

@@ -54,6 +54,10 @@ WRITES = {
     "through_transpose": lambda a, b: through(a * 1.5, lambda v: v.t()[0], b.sum()),
     "through_view": lambda a, b: through(a * 1.5, lambda v: v.view(-1)[3:9], b.sum()),
     "through_squeeze": lambda a, b: through(a * 1.5, lambda v: v.unsqueeze(0).squeeze(0)[::2], b),
+    "through_narrow": lambda a, b: through(a * 1.5, lambda v: v.narrow(1, 1, 2), b[:2]),
+    "through_diagonal": lambda a, b: through(a * 1.5, lambda v: v.diagonal(), b[:4]),
+    "indices": lambda a, b: indices(a * 2, b),
+    "slots": lambda a, b: slots((a * 5).to(rl.int64)),
     "through_two": lambda a, b: through(a * 1.5, lambda v: v[1:][:, 2:4], b[:2]),
     "setitem": lambda a, b: setitem(a * 2, b),
     "fill": lambda a, b: (a * 2).fill_(7).add_(b),
@@ -102,6 +106,21 @@ def setitem(v, b):
     v[2:, ::2] += 3
     v[-1] = b
     return v
+
+
+def indices(v, b):
+    at = rl.arange(3) % 2
+    v[at] = 0.25
+    v[:, at] = v[:, at] + 1
+    v[1, at] = b[:3]
+    return v, v[at], v[at, at], v[..., at]
+
+
+def slots(v):
+    w = v % 3
+    w |= 4
+    w <<= 1
+    return w, ~w, v // 2, v & 3, v ^ 1, 7 % (w + 1), (v > 1) & (w > 2)
 
 
 def mask(v):

@@ -768,3 +768,19 @@ def test_only_inputs_is_taken_and_ignored():
     assert g.tolist() == [3, 3] and x.grad is None
     with pytest.warns(FutureWarning, match="only_inputs"):
         rl.autograd.grad((x * 3).sum(), x, only_inputs=False)
+
+
+@pytest.mark.parametrize(
+    "view", [lambda m: m.unfold(0, 2, 1), lambda m: m.as_strided((2, 2), (1, 2)),
+             lambda m: m.unsqueeze(0).expand(2, 3, 2)], ids=["unfold", "as_strided", "expand"]
+)  # fmt: skip
+def test_a_view_that_shows_elements_twice_after_a_write_to_its_base(view, oracle):
+    grads = []
+    for lib in (rl, oracle):
+        x = lib.tensor([[1.0, 2.0], [0.3, 0.4], [0.5, 0.6]], requires_grad=True)
+        base = x * 1
+        seen = view(base)
+        base.clamp_(-1, 1)
+        (seen * seen).sum().backward()
+        grads.append(np.array(x.grad.tolist()))
+    assert np.allclose(*grads)
