@@ -4,6 +4,7 @@ import gc
 import threading
 import weakref
 
+import numpy as np
 import pytest
 
 import rushlight as rl
