@@ -250,6 +250,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description="Sentence embeddings and their similarities.")
     parser.add_argument("file", nargs="?", help="a text file, one sentence a line")
     parser.add_argument("--check", action="store_true", help="compare with torch if installed")
+    parser.add_argument("--compile", action="store_true", help="run the compiled encoder")
     options = parser.parse_args(arguments)
     sentences = read_sentences(options.file)
 
@@ -260,7 +261,8 @@ def main(arguments=None):
     ids, mask = tokenize(folder, sentences)
     tokenized = time.perf_counter()
     with torch.no_grad():
-        embeddings = encoder(torch.tensor(ids), torch.tensor(mask) == 1)
+        run = torch.compile(encoder) if options.compile else encoder
+        embeddings = run(torch.tensor(ids), torch.tensor(mask) == 1)
         similarity = (embeddings @ embeddings.t()).tolist()
     done = time.perf_counter()
 

@@ -61,6 +61,7 @@ def main(arguments=None):
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile", action="store_true", help="train the compiled model")
     options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
 
@@ -72,12 +73,13 @@ def main(arguments=None):
     print(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
+    run = torch.compile(model) if options.compile else model
     started = time.perf_counter()
     for epoch in range(options.epochs):
         total = 0.0
         order = torch.randperm(len(train_x))
         for chosen in order.split(options.batch):
-            loss = train_step(model, optimizer, train_x[chosen], train_y[chosen])
+            loss = train_step(run, optimizer, train_x[chosen], train_y[chosen])
             total += loss.item() * len(chosen)
         print(
             f"epoch {epoch + 1:2d}  loss {total / len(train_x):.4f}  "

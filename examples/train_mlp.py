@@ -55,6 +55,7 @@ def main(arguments=None):
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--arms", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile", action="store_true", help="train the compiled model")
     options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
 
@@ -65,9 +66,10 @@ def main(arguments=None):
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)
     print(model)
 
+    run = torch.compile(model) if options.compile else model
     started = time.perf_counter()
     for step in range(options.steps):
-        loss = F.cross_entropy(model(x), y)
+        loss = F.cross_entropy(run(x), y)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -464,10 +464,10 @@ class Functionaliser(Tracer):
             case "expand" if new.rank >= base.rank and prod(new.shape) == prod(base.shape):
                 return self.view_of(TABLE["view"], new, (tuple(base.shape),))
             case "expand":
-                raise RuntimeError(
-                    "unsupported operation: more than one element of the written-to tensor refers "
-                    "to a single memory location. Please clone() the tensor before performing the "
-                    "operation."
+                raise Unsupported(
+                    "compile",
+                    "a write to elements that an expanded tensor shows more than once",
+                    "Eager mode decides whether it may be.",
                 )
         name = f"{op.name}_scatter"
         if name in TABLE:

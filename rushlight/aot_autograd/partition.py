@@ -9,7 +9,8 @@ An input or a result that no derivative reads is not saved in place of one that 
 write to it in the meantime, as in eager mode.
 
 Repeated calls give the bits they gave before: pointwise arithmetic does not depend on what it is
-fused with, and random numbers are drawn from the same counters.
+fused with (but for half types, which are repeated only where nothing is rounded), and random numbers
+are drawn from the same counters.
 """
 
 from __future__ import annotations
@@ -23,12 +24,20 @@ from rushlight.fx.graph import CALL, Graph, Node, Var
 CHEAP = 4  # `cost` of a pointwise operator that is read back more slowly than computed again
 ALIVE = 0.5  # weight of what is alive anyway: inputs, and what the function returns
 ENDLESS = float("inf")
+HALVES = ("float16", "bfloat16")
+# Of operands of the same dtype they give one of those, its negative, or zero.
+UNROUNDED = ("relu", "neg", "abs", "maximum", "minimum", "where", "clone", "positive", "alias")
 
 
 def repeatable(node: Node) -> bool:
-    """Whether backward may make the call again."""
+    """Whether backward may make the call again, and has the very value then: kernels compute half
+    types in float32, so only what is never rounded has one value in two kernels."""
     op = node.op
-    return op.kind == "view" or op.kind == "scalar" and op.cost <= CHEAP
+    if op.kind == "view":
+        return True
+    if any(v.dtype in HALVES for v in node.outs) and op.name not in UNROUNDED:
+        return False
+    return op.kind == "scalar" and op.cost <= CHEAP
 
 
 def size_of(x: Var) -> int:

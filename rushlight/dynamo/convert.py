@@ -29,7 +29,7 @@ from .guards import Guard, compile_guards
 from .interpreter import Outermost
 from .resume import MADE, RESUMES, build_target, prefix_length
 from .variables.objects import Cell, Lazy
-from .wrapping import TENSORS
+from .wrapping import SIZES_VARY, TENSORS
 
 # Importing them registers the handlers.
 HANDLERS = (instructions_flow, instructions_operators, instructions_values)
@@ -102,6 +102,7 @@ class Record:
 
     def learn(self, failures: Any) -> None:
         """What failed because it varies becomes symbolic."""
+        self.dynamic.pop(SIZES_VARY, None)
         for entry, index, seen in failures or ():
             known = self.by_guards.get(id(entry[0]))
             if known is None or not 0 <= index < len(known.guards):
@@ -127,6 +128,8 @@ class Record:
                     d for d, (n, m) in enumerate(zip(sizes, seen.shape)) if n is not None and n != m
                 }
                 state.setdefault("dims", set()).update(varied)
+                if varied:
+                    self.dynamic[SIZES_VARY] = {"now": True}
         elif guard.kind == "eq" and type(seen) is type(guard.payload):
             if type(seen) in (int, float):
                 state["number"] = True

@@ -64,6 +64,7 @@ OPAQUE = (
     enumerate,
     filter,
 )
+SIZES_VARY = "sizes vary"  # key of `dynamic`: a capture that a changed size made necessary
 MARKED: dict[int, dict[int, tuple]] = {}  # id of a tensor -> the dims that vary, with bounds
 
 
@@ -270,9 +271,14 @@ class Wrapping:
         return layout, layout.shape, layout.strides
 
     def dynamic_dims(self: Any, value: Any, layout: Layout, source: Source) -> list[int]:
-        state = self.dynamic.get(source.name, {})
+        state = self.dynamic.setdefault(source.name, {})
+        known, state["sizes"] = state.get("sizes", ()), layout.shape
         if state.get("static") or self.force is False:
             return []
+        if self.dynamic.get(SIZES_VARY) and len(known) == layout.rank:
+            # One size has changed: what changed with it varies too, and needs no capture of its own.
+            changed = {d for d, n in enumerate(layout.shape) if n != known[d]}
+            state.setdefault("dims", set()).update(changed)
         dims = set(MARKED.get(id(value), ())) | set(state.get("dims", ()))
         if self.force and type(value) is _core.Tensor:
             dims |= set(range(layout.rank))

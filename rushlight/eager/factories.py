@@ -9,6 +9,7 @@ from rushlight import _core
 from rushlight.errors import Unsupported
 from rushlight.ops import TABLE
 from rushlight.ops.declare import FACTORIES
+from rushlight.ops.values import Array
 from rushlight.sym import Sym
 
 from . import formats, randomness
@@ -220,13 +221,26 @@ def strides_like(input, memory_format):
         return like.stride()
     if memory_format is not None and "preserve" not in str(memory_format):
         return None
-    if not isinstance(input, _core.Tensor) or input.is_contiguous():
+    traced = isinstance(input, Array)
+    if not isinstance(input, _core.Tensor) and not traced:
+        return None
+    if input.layout.contiguous if traced else input.is_contiguous():
         return None
     from rushlight.ops.layouts import Layout, like_operands
 
     shape = tuple(input.shape)
+    if traced:
+        return like_operands([input.layout], shape, input.dtype, "cpu").strides
     layout = Layout(shape, tuple(input.stride()), input.dtype.name)
     return like_operands([layout], shape, input.dtype.name, "cpu").strides
+
+
+def in_order(shape, strides, make):
+    """What `make` gives of a shape in C order, its dims in the order of the strides: for values of
+    a trace, which lie in no memory yet."""
+    order = sorted(range(len(shape)), key=lambda d: -int(strides[d]))
+    made = make(tuple(shape[d] for d in order))
+    return TABLE["permute"].native(made, tuple(order.index(d) for d in range(len(shape))))
 
 
 def device_like(input, device):
@@ -244,6 +258,8 @@ def empty_like(
     device = device_like(input, device)
     if strides is None:
         return empty(tuple(input.shape), dtype=dtype, device=device, requires_grad=requires_grad)
+    if isinstance(input, Array):
+        return in_order(input.shape, strides, lambda shape: empty(shape, dtype=dtype))
     made = _core.empty_strided(tuple(input.shape), strides, dtype, device)
     return finished(made, requires_grad)
 
@@ -263,7 +279,10 @@ def full_like(
 ):  # fmt: skip
     dtype = dtype_of(dtype) or input.dtype
     device = device_like(input, device)
-    if strides_like(input, memory_format) is None:
+    strides = strides_like(input, memory_format)
+    if strides is not None and isinstance(input, Array):
+        return in_order(input.shape, strides, lambda shape: full(shape, fill_value, dtype=dtype))
+    if strides is None:
         shape = tuple(input.shape)
         return full(shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
     check_range("full_like", fill_value, dtype)

@@ -56,7 +56,7 @@ def lower_group(plan: Schedule, group: Group, on_gpu: bool = False) -> Lowered:
     reads = tuple(group.reads)
     results = tuple(out for n in group.nodes for out in n.outs if plan.needed(out, group.nodes))
     buffers, numbers, made = [], Numbers(), {}
-    with arena() as here:
+    with arena(kind == "rows") as here:
         loads = {}
         for i, (x, per_row, _) in enumerate(reads):
             buffers.append(Buffer(f"x{i}", x.dtype, per_row, False, lies_across(group, x)))

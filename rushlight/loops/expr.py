@@ -42,8 +42,10 @@ ARENAS = []                         # the innermost is current
 
 
 @contextmanager
-def arena():
+def arena(rows=True):
+    """`rows`: whether the kernel has rows; where it has none, no cotangent is summed along one."""
     ARENAS.append(Arena())
+    ARENAS[-1].rows = rows
     FACTORIES.insert(0, Expr.call)
     try:
         yield ARENAS[-1]
@@ -106,7 +108,7 @@ class Expr(Value, metaclass=Interned):
         return self
 
     def sum_to(self, like):
-        return Fold("add", self, self.dtype) if varies(self) and not varies(like) else self
+        return Fold("add", self, self.dtype) if ARENAS[-1].rows and varies(self) and not varies(like) else self
 
     def rebuilt(self, change):
         return self

