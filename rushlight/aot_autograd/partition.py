@@ -9,7 +9,7 @@ An input or a result that no derivative reads is not saved in place of one that 
 write to it in the meantime, as in eager mode.
 
 Repeated calls give the bits they gave before: pointwise arithmetic does not depend on what it is
-fused with (but for half types, which are repeated only where nothing is rounded), and random numbers
+fused with (but for half types, which are repeated only where nothing rounds), and random numbers
 are drawn from the same counters.
 """
 

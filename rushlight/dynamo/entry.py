@@ -8,6 +8,7 @@ import types
 from typing import Any
 
 from rushlight import _core, config
+from rushlight.eager.modes import is_compiling
 from rushlight.nn.module import Module
 
 from . import convert
@@ -133,11 +134,6 @@ def plain(function: Any) -> Any:
 
 def graph_break() -> None:
     """Inside a compiled function the graph ends here and another begins."""
-
-
-def is_compiling() -> bool:
-    """True while a function is captured, False when it runs."""
-    return False
 
 
 def disable(fn: Any = None, *, reason: str = "") -> Any:

@@ -276,7 +276,7 @@ class Wrapping:
         if state.get("static") or self.force is False:
             return []
         if self.dynamic.get(SIZES_VARY) and len(known) == layout.rank:
-            # One size has changed: what changed with it varies too, and needs no capture of its own.
+            # One size has changed: what changed with it varies too, without a capture of its own.
             changed = {d for d, n in enumerate(layout.shape) if n != known[d]}
             state.setdefault("dims", set()).update(changed)
         dims = set(MARKED.get(id(value), ())) | set(state.get("dims", ()))

@@ -6,6 +6,11 @@ import inspect
 from rushlight import _core
 
 
+def is_compiling():
+    """True while a function is captured, False when it runs."""
+    return False
+
+
 class Mode:
     """Sets gradient recording on or off; restores what was before, whatever happens."""
 

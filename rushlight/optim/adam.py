@@ -9,7 +9,7 @@ from rushlight.optim.each import (
     Each,
     averaged,
     averaged_square,
-    counted,
+    counted_in_graph,
     in_one_kernel,
     kernel,
     step_count,
@@ -75,16 +75,22 @@ class Adam(Each):
     def _update(self, parameter, g, state, group):
         lr, decay = float(group["lr"]), float(group["weight_decay"])
         beta1, beta2 = map(float, group["betas"])
-        t = counted(state)
+        t = counted_in_graph(state)
         if group["maximize"]:
             g = -g
         shrink = 1.0
         if group["decoupled_weight_decay"]:
             shrink, decay = 1.0 - lr * decay, 0.0
-        step_size, root = lr / (1 - beta1**t), math.sqrt(1 - beta2**t)
+        captured = not isinstance(t, float)
+        step_size, root = lr / (1 - beta1**t), 1 - beta2**t
+        root = root.sqrt() if captured else math.sqrt(root)
         m, v = state["exp_avg"], state["exp_avg_sq"]
         largest = state["max_exp_avg_sq"] if group["amsgrad"] else None
-        if in_one_kernel(parameter, g, group):
+        if captured and in_one_kernel(parameter, g, group):
+            numbers = (step_size, beta1, beta2, root, group["eps"], shrink, decay)
+            in_graph(parameter, g, m, v, largest, *numbers)
+            return
+        if not captured and in_one_kernel(parameter, g, group):
             numbers = (step_size, 1 - beta1, beta2, 1 - beta2, root, group["eps"], shrink, decay)
             if largest is None:
                 _adam(parameter, g, m, v, *numbers, out=(parameter, m, v))
@@ -100,7 +106,27 @@ class Adam(Each):
         if largest is not None:
             largest.copy_(eager.maximum(largest, v))
             v = largest
-        parameter.add_(m / (v.sqrt() / root + group["eps"]), alpha=-step_size)
+        change = m / (v.sqrt() / root + group["eps"])
+        if captured:
+            parameter.sub_(change * step_size)
+        else:
+            parameter.add_(change, alpha=-step_size)
+
+
+def in_graph(p, g, m, v, largest, step_size, beta1, beta2, root, eps, shrink, decay):
+    """The kernel's arithmetic (ops/optimizers.py) as operators, which a graph fuses into one kernel
+    again: here the step is known in the run only.
+    """
+    shrunk = p * shrink
+    if decay:
+        g = g + shrunk * decay
+    first, second = m + (g - m) * (1 - beta1), v * beta2 + g * g * (1 - beta2)
+    top = second if largest is None else eager.maximum(largest, second)
+    p.copy_(shrunk - step_size * (first / (top.sqrt() / root + eps)))
+    m.copy_(first)
+    v.copy_(second)
+    if largest is not None:
+        largest.copy_(top)
 
 
 class AdamW(Adam):

@@ -5,6 +5,7 @@ update runs without a tape unless the group is ``differentiable``.
 """
 
 from rushlight import eager
+from rushlight.eager.modes import is_compiling
 from rushlight.ops import TABLE
 from rushlight.optim.optimizer import Optimizer
 
@@ -70,6 +71,15 @@ def counted(state):
     step = state["step"]
     step.add_(1)
     return step.item()
+
+
+def counted_in_graph(state):
+    """The step that begins: a number, or in a captured graph a 0-dim float64 tensor, so that the
+    graph need not stop for it.
+    """
+    if not is_compiling():
+        return counted(state)
+    return state["step"].add_(1).to(eager.float64)  # type: ignore[attr-defined]
 
 
 def towards(gradient, parameter, group):

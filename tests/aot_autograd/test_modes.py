@@ -138,6 +138,40 @@ def test_optimisers_compiled(kind):
     near(train(rl.compile), train(lambda f: f), 1e-5)
 
 
+STEPS = {
+    "sgd": lambda p: rl.optim.SGD(p, 0.05, momentum=0.9, weight_decay=0.01),
+    "adam": lambda p: rl.optim.Adam(p, 0.05, weight_decay=0.01),
+    "adamw": lambda p: rl.optim.AdamW(p, 0.05),
+    "amsgrad": lambda p: rl.optim.AdamW(p, 0.05, amsgrad=True),
+}
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_an_optimisers_step_is_one_graph(kind):
+    """Of all parameters, while the step count and the learning rate vary: eager mode's bits."""
+
+    def train(compiles):
+        rl.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        optimiser = STEPS[kind](model.parameters())
+        schedule = rl.optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
+        step = rl.compile(optimiser.step) if compiles else optimiser.step
+        x, t = rl.randn(5, 4), rl.arange(5) % 3
+        for _ in range(8):
+            optimiser.zero_grad()
+            F.cross_entropy(model(x), t).backward()
+            step()
+            schedule.step()
+        return list(model.parameters())
+
+    want = train(False)
+    with collect() as records:
+        got = train(True)
+    same([p.detach() for p in got], [p.detach() for p in want])
+    assert sum(r.stage == "wrapper" for r in records) <= 4
+    assert not any(r.name in ("fallback.graph", "capture.graph_failed") for r in records)
+
+
 # ---- floats that vary
 
 
