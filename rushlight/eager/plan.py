@@ -251,9 +251,13 @@ def routine(recorder, op, a, inputs):
     changed = converted(op, a)
     if any(x is not y for (_, x), (_, y) in zip(a.operands(), changed.operands())):
         return program.build(recorder, inputs, recorder.record(op, changed))
+    told = op.body(*a.values)  # checks its arguments
     if on_cuda(a):
+        from .composed import composed
+
+        if (out := composed(recorder, op, a)) is not None:
+            return program.build(recorder, inputs, out)
         accelerator().told_of_host(op, a)
-    told = op.body(*a.values)
     operands = [x for _, x in a.operands() if isinstance(x, Symbol)]
     writes = -1
     if op.writes:

@@ -12,6 +12,7 @@ import stand_in
 
 import rushlight as rl
 from rushlight import _core, cuda, trace
+from rushlight.eager.composed import FORMS
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.ops import materialize as m  # noqa: E402
@@ -41,13 +42,18 @@ def strides(x):
     return [s for s, n in zip(x.stride(), x.shape) if n != 1] if x.numel() else []
 
 
-def same(got, want, moved):
+def same(got, want, moved, loose=False):
     if not isinstance(want, rl.Tensor):
         assert got == want
         return
     assert got.is_cuda or not moved
     assert got.dtype is want.dtype and got.shape == want.shape and strides(got) == strides(want)
-    np.testing.assert_array_equal(m.numpy(got.detach().cpu()), m.numpy(want.detach()))
+    a, b = m.numpy(got.detach().cpu()), m.numpy(want.detach())
+    if loose and want.dtype.is_floating_point:  # added up in another order
+        bound = m.TOLERANCE[want.dtype.name]
+        np.testing.assert_allclose(a, b, rtol=bound, atol=bound)
+    else:
+        np.testing.assert_array_equal(a, b)
 
 
 def gradients(op, values):
@@ -72,7 +78,7 @@ def compare(op, sample):
     there = [put(v) for v in values]
     for a, b in zip(called(op, there), want):
         if op.name not in UNDEFINED:
-            same(a, b, bool(tensors(values)))
+            same(a, b, bool(tensors(values)), op.name in FORMS or "pool" in op.name)
     if op.rule is None:
         return
     try:
@@ -82,7 +88,7 @@ def compare(op, sample):
     for a, b in zip(gradients(op, there) or (), want or ()):
         assert (a is None) == (b is None)
         if b is not None:
-            same(a, b, True)
+            same(a, b, True, True)
 
 
 def check_every_operator():
