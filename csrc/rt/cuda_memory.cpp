@@ -273,10 +273,15 @@ void memory_free(Storage* s) {
   count(p.stats.allocation, b, -1);
   if (b->others) {
     for (Stream other : *b->others) {
-      const Event e = event_create(b->device, false, false);
-      event_record(b->device, e, other);
-      p.waiting.push_back({e, b});
+      // Nobody could catch what is thrown where a tensor ends: without its event (the driver has
+      // gone, at exit) the block is never used again.
       ++b->waiting;
+      try {
+        const Event e = event_create(b->device, false, false);
+        event_record(b->device, e, other);
+        p.waiting.push_back({e, b});
+      } catch (const Error&) {
+      }
     }
     delete b->others;
     b->others = nullptr;
