@@ -8,7 +8,10 @@ in pool.py.
 import multiprocessing
 import os
 import warnings
+from collections.abc import Mapping
 from itertools import count, repeat
+
+from rushlight.eager.casting import has_cuda
 
 from .collating import default_collate, default_convert
 from .dataset import IterableDataset
@@ -24,7 +27,7 @@ class DataLoader:
     batch_size: samples a batch; None: samples one by one, not batched. shuffle, sampler,
     batch_sampler: the order; sampler gives indices, batch_sampler lists of them. num_workers:
     processes that load; 0: this one. collate_fn: list of samples -> batch. pin_memory and
-    pin_memory_device: accepted; without a GPU there is nothing to pin. drop_last: leave out a
+    pin_memory_device: with a GPU, batches lie in page-locked memory. drop_last: leave out a
     last batch that is too short. timeout: seconds to wait for a worker; 0: for ever.
     worker_init_fn(id): called in each worker after seeding. multiprocessing_context: 'fork',
     'spawn', 'forkserver' or a context. generator: of the order and of the workers' base seed.
@@ -142,6 +145,10 @@ class DataLoader:
         )
 
     def __iter__(self):
+        batches = self._batches()
+        return Pinned(batches) if self.pin_memory and has_cuda() else batches
+
+    def _batches(self):
         if not self.num_workers:
             return SingleProcess(self)
         if not self.persistent_workers:
@@ -166,6 +173,39 @@ class Endless:
 
     def __iter__(self):
         return repeat(None)
+
+
+class Pinned:
+    """An iterator whose tensors are copied into page-locked memory, from which copies to a GPU are
+    asynchronous.
+    """
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return pinned(next(self.batches))
+
+    def __len__(self):
+        return len(self.batches)
+
+
+def pinned(batch):
+    """A batch with its tensors pinned; what has a `pin_memory` of its own is asked for it."""
+    if hasattr(batch, "pin_memory"):
+        return batch.pin_memory()
+    if isinstance(batch, (str, bytes)):
+        return batch
+    if isinstance(batch, Mapping):
+        return type(batch)({k: pinned(v) for k, v in batch.items()})
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(pinned, batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(map(pinned, batch))
+    return batch
 
 
 class SingleProcess:
