@@ -62,14 +62,15 @@ def main(arguments=None):
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compile", action="store_true", help="train the compiled model")
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args(arguments)
     torch.manual_seed(options.seed)
 
-    x, y = digits()
-    order = torch.randperm(len(x))
+    x, y = (t.to(options.device) for t in digits())
+    order = torch.randperm(len(x)).to(options.device)
     x, y = x[order], y[order]
     train_x, train_y, test_x, test_y = x[:1437], y[:1437], x[1437:], y[1437:]
-    model = CNN()
+    model = CNN().to(options.device)
     print(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 
@@ -77,7 +78,7 @@ def main(arguments=None):
     started = time.perf_counter()
     for epoch in range(options.epochs):
         total = 0.0
-        order = torch.randperm(len(train_x))
+        order = torch.randperm(len(train_x)).to(options.device)
         for chosen in order.split(options.batch):
             loss = train_step(run, optimizer, train_x[chosen], train_y[chosen])
             total += loss.item() * len(chosen)
