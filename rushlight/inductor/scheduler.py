@@ -24,6 +24,8 @@ from rushlight.fx.graph import Graph, Node, Var, same_layout
 from rushlight.ops.layouts import Layout, dense, like_operands
 from rushlight.reasons import Reason, refuse
 
+from . import device_fusion
+
 OPERANDS, RESULTS = 8, 4  # of one kernel: csrc/rt/kernels.h
 ROW_LOOPS = 2  # of a kernel with rows: loops/lower.py
 RULES = ("broadcast", "rows")  # of layout: what runs over one space of its operands
@@ -204,6 +206,8 @@ class Schedule:
                 "size", f"the kernel would write {len(results)} results, {RESULTS} are the most"
             )
         nodes = [*step.nodes, node]
+        if step.on_gpu and device_fusion.starves(self, step, node, in_rows, results):
+            return no("reduction", "few long rows could no more be folded in pieces side by side")
         if not self.same_order(step, nodes, reads, results):
             return no(
                 "reduction",

@@ -146,6 +146,33 @@ def test_large_rows_and_chains_read_whole_vectors_without_masks():
         assert moved and all(".v4." in m for m in moved), moved
 
 
+def kernels_of(function, *shapes):
+    """The names of the groups on a GPU, inputs of these shapes."""
+    layouts = []
+    for shape in shapes:
+        strides = [1]
+        for n in reversed(shape[1:]):
+            strides.insert(0, strides[0] * n)
+        layouts.append(Layout(shape, tuple(strides), "float32", 0, "cuda:0"))
+    plan, groups = groups_of(fx.trace(function, *layouts))
+    return [group.name.rsplit("_", 1)[0] for group, _ in groups], plan
+
+
+def test_few_long_rows_stay_such_that_they_are_folded_in_pieces():
+    big = (1 << 22,)
+    names, plan = kernels_of(lambda x: (x * 2, (x * 2).sum()), big)
+    assert names == ["fused_mul", "fused_sum"]
+    assert any(r.id == "fusion.reduction" and "pieces" in r.why for r in plan.reasons)
+    names, _ = kernels_of(lambda x: (x * x + 1).sum(), big)
+    assert names == ["fused_mul_add_sum"]
+    names, _ = kernels_of(lambda x: (x - x.mean()).abs().sum(), big)
+    assert names == ["fused_mean", "fused_sub_abs_sum"]
+    names, _ = kernels_of(lambda g: (g * 2, (g * 2).sum(0)), (8192, 1024))
+    assert names == ["fused_mul", "fused_sum"]
+    names, _ = kernels_of(lambda x: x * 2 - x.sum(1, True), (16384, 1024))
+    assert len(names) == 1  # many rows: nothing to gain
+
+
 def test_a_source_names_operators_and_the_users_lines():
     _, ((group, low),) = on_gpu("bias")
     (source,) = device_code.write(group, low).sources
