@@ -124,18 +124,32 @@ def build_into(
 # ---- what is there, and what differs
 
 
-def entries(folder: str | None = None) -> Iterator[Entry]:
-    """Every artifact of the folder whose end can be read, newest first."""
+def entries(folder: str | None = None, ending: str = ".so") -> Iterator[Entry]:
+    """Every artifact of the folder whose end can be read, newest first. `ending`: ".so" for shared
+    objects, ".cubin" for images of GPUs (runtime/triton.py)."""
     folder = folder or place()
     try:
-        names = [n for n in os.listdir(folder) if n.endswith(".so")]
+        names = [n for n in os.listdir(folder) if n.endswith(ending)]
     except OSError:
         return
     paths = [os.path.join(folder, n) for n in names]
     for path in sorted(paths, key=modified, reverse=True):
-        parts = parts_of(path)
+        parts = parts_of(path) if ending == ".so" else image_parts(path)
         if parts is not None:
             yield Entry(path, os.path.getsize(path), modified(path), parts)
+
+
+def image_parts(path: str) -> dict[str, str] | None:
+    """What a GPU image says of itself: its entry, as the graph; None where it does not."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 40))
+            length = int.from_bytes(file.read(8), "little")
+            file.seek(max(0, size - 48 - length))
+            return {"graph": json.loads(file.read(length))["entry"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def modified(path: str) -> float:
@@ -187,7 +201,7 @@ def clear() -> tuple[int, int]:
     if trusted_folder() is None:
         return 0, 0
     for name in os.listdir(folder):
-        if name.endswith((".so", ".part")):
+        if name.endswith((".so", ".cubin", ".part")):
             path = os.path.join(folder, name)
             total += os.lstat(path).st_size
             os.unlink(path)

@@ -18,6 +18,7 @@ import pytest
 from rushlight import trace
 from rushlight.loops import library, triton_forms
 from rushlight.loops.triton import emit
+from rushlight.runtime import cache
 from rushlight.runtime import triton as compiler
 
 needs_triton = pytest.mark.skipif(
@@ -153,12 +154,15 @@ def test_an_image_is_compiled_once_and_a_bad_file_is_refused(kernels, tmp_path):
     assert any(
         r.stage == "ttgir" and "tt.func" in r.text for r in records
     )  # a warm process shows the stages too
+    (entry, *_) = cache.entries(ending=".cubin")
+    assert entry.parts["graph"].startswith("neg_float32_T_")
     folder = tmp_path / "cache"
     for path in folder.glob("*.cubin"):
         path.write_bytes(path.read_bytes()[:-40] + b"x" * 40)
     with trace.collect() as records:
         assert compiler.build(*triton_forms.record(kernel), 90)[1] == images
     assert any(r.name.startswith("cache.refused") or "does not match" in r.text for r in records)
+    assert cache.clear()[0] == len(images) and not list(cache.entries(ending=".cubin"))
 
 
 @needs_triton
