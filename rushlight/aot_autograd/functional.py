@@ -141,6 +141,8 @@ class Functional(Proxy):
     def detach(self) -> Any:
         return TABLE["detach"](self)
 
+    data = property(detach)  # versions are no matter of a graph
+
     def requires_grad_(self, on: bool = True) -> Any:
         raise Unsupported("compile", "requires_grad_() inside a graph", "Call it before.")
 

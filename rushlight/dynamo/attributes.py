@@ -322,6 +322,8 @@ def instance_dict(state: Any, value: Instance) -> Any:
 
 
 def store_field(state: Any, value: Instance, name: str, new: Any) -> None:
+    if value.fields.get(name, MISS) is DELETED and new is not DELETED:
+        raise unsupported(f"attribute {name}, deleted and set again", "it moves in its dict")
     value.fields[name] = new
     if not value.fresh:
         state.written[id(value)] = value
@@ -396,10 +398,18 @@ def generic_delattr(frame: Any, value: Instance, name: str) -> None:
         return
     if load_field(state, value, name) is NOT_FOUND:
         raise missing(state, value, name)
+    delete_field(state, value, name)
+
+
+def delete_field(state: Any, value: Instance, name: str) -> None:
+    """Of an attribute that is there."""
     if value.fresh:
         del value.fields[name]
-    else:
+    elif name in (real_dict(value.real) or {}) or not has_dict(value.cls):
         store_field(state, value, name, DELETED)
+    else:  # it was made in the frame
+        state.guard("absent", value.source.child("attr", "__dict__"), name)
+        del value.fields[name]
 
 
 # ---- other objects

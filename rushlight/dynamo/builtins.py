@@ -161,13 +161,25 @@ def pure(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
             return state.float_node(function, *args)
     for a in args:
         state.realize_all(a)
-    given = tuple(map(state.callable, args))
+    given = tuple(state.callable(looked_at(f, a)) for a in args)
     named = {k: state.callable(v) for k, v in kwargs.items()}
     found = settle(f, state.native(function, *given, **named))
     found = state.plain(found)
     if type(found) in (list, dict, set):
         state.note_made(found)
     return found
+
+
+def looked_at(f: Any, value: Any) -> Any:
+    """An iterator for a builtin that compares, adds or tests what comes: nothing lazy in it."""
+    if not hasattr(type(value), "__next__") or isinstance(value, Instance):
+        return value
+
+    def items() -> Any:
+        while (item := step(f, value)) is not END:
+            yield f.state.realize_all(item)
+
+    return items()
 
 
 def class_method(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:

@@ -18,6 +18,7 @@ from .bytecode import is_coroutine, is_generator
 from .containers import DictMethod
 from .interpreter import Frame
 from .leaves import LEAVES, Region
+from .tape import HandleMethod
 from .tensors import TensorMethod, call_tensor_method
 from .variables.objects import MISSING, Cell, Function, Instance, Lazy, Method, Opaque, Reenter
 from .variables.tensor import TensorVar
@@ -68,7 +69,7 @@ def call(f: Frame, function: Any, args: tuple, kwargs: dict) -> Any:
         return call(f, function.__wrapped__, args, kwargs)
     if cls is _core.CompiledFunction:
         return call(f, function.callable, args, kwargs)
-    if cls is DictMethod:
+    if cls is DictMethod or cls is HandleMethod:
         return function.run(f, *args, **kwargs)
     if cls is Opaque:
         inner = getattr(function.value, "__rushlight_original__", None)

@@ -72,6 +72,7 @@ class Capture(Operators, Wrapping):
         self.made: dict[int, int] = {}  # id of an object -> the step that made it
         self.current: Any = None  # the exception being handled
         self.known_exceptions: dict[int, BaseException] = {}
+        self.stories: dict[int, tuple] = {}  # id -> its cause, its context, is that suppressed
         self.initial_mode = self.mode = _core.mode()
         self.mode_touched = False
         self.globals_written: dict[tuple[int, str], tuple[dict, str, Any]] = {}
@@ -81,6 +82,7 @@ class Capture(Operators, Wrapping):
         self.class_writes: dict[tuple, Any] = {}
         self.made_classes: set[type] = set()
         self.caller: str | None = None
+        self.generators: list[Any] = []
         self.guard("mode", None, self.initial_mode)
 
     # ---- the user's place
@@ -134,6 +136,19 @@ class Capture(Operators, Wrapping):
 
     def is_raised(self, error: BaseException) -> bool:
         return id(error) in self.known_exceptions
+
+    def tell_story(self, error: BaseException) -> None:
+        """Remember an exception's cause and context as the program has them."""
+        story = (error.__cause__, error.__context__, error.__suppress_context__)
+        self.stories[id(error)] = story
+
+    def restore_story(self, error: BaseException) -> None:
+        """The interpreter's own way of raising leaves no trace in what the program sees."""
+        story = self.stories.get(id(error))
+        if story is None:  # raised by a builtin
+            context = self.current if self.current is not error else None
+            story = self.stories[id(error)] = (None, context, False)
+        error.__cause__, error.__context__, error.__suppress_context__ = story
 
     def native(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a builtin on values of the capture; what it raises is the program's."""

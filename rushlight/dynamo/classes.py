@@ -20,7 +20,16 @@ from .breaks import unsupported
 from .iteration import listed, settle
 from .leaves import region
 from .variables.numbers import SymFloat, SymInt
-from .variables.objects import MISSING, Cell, Function, Instance, InstanceDict, Opaque, Super
+from .variables.objects import (
+    MISSING,
+    Cell,
+    Function,
+    Instance,
+    InstanceDict,
+    Opaque,
+    Reenter,
+    Super,
+)
 
 RUN_NATIVELY = (
     list, tuple, dict, set, frozenset, range, slice, enumerate, zip, map, filter, reversed, str,
@@ -80,6 +89,8 @@ def run_natively(f: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             args = (dict(mapping_items(f, first)), *args[1:])
         elif not isinstance(first, dict) and type(first) is not Super:
             args = (listed(f, first), *args[1:])
+    if cls in (filter, itertools.filterfalse) and args and (args[0] is None or args[0] is bool):
+        args = (Reenter(state, bool), *args[1:])  # the truth of a stand-in is the program's
     given = tuple(state.callable(state.fill(a)) for a in args)
     if cls not in (list, tuple, zip, enumerate, reversed, map, filter, dict, functools.partial):
         for a in args:

@@ -166,7 +166,11 @@ def contains(f: Any, container: Any, value: Any) -> bool:
                 if item is value or state.truth(state.native(operator.eq, item, value)):
                     return True
         return state.truth(f.call(found, (container, value), {}))
-    return bool(state.native(lambda: value in container))
+    from .builtins import looked_at
+
+    state.realize_all(value)
+    within = looked_at(f, container)
+    return bool(state.native(lambda: value in within))
 
 
 def mapping_items(f: Any, value: Any) -> list[tuple[Any, Any]]:
@@ -237,11 +241,11 @@ class DictMethod:
         return default
 
     def do_delitem(self, f: Any, instance: Instance, key: Any) -> None:
-        from .attributes import DELETED, store_field
+        from .attributes import delete_field
 
         if self.look(f, instance, key) is ABSENT:
             raise f.raised(KeyError(key))
-        store_field(f.state, instance, key, DELETED)
+        delete_field(f.state, instance, key)
 
     def do_pop(self, f: Any, instance: Instance, key: Any, *default: Any) -> Any:
         found = self.look(f, instance, key)

@@ -28,6 +28,7 @@ from .graph_module import GraphModule
 from .guards import Guard, compile_guards
 from .interpreter import Outermost
 from .resume import MADE, RESUMES, build_target, prefix_length
+from .tape import HookHandle
 from .variables.objects import Cell, Lazy
 from .wrapping import SIZES_VARY, TENSORS
 
@@ -245,6 +246,13 @@ def attempt(
     frame = outermost(state, function, arguments)
     state.captured = bytearray(len(frame.listing))
     kind, value = frame.run()
+    for generator in state.generators:
+        if generator.guarded:
+            reason = unsupported(
+                "a generator left inside a try- or with-block", "its end runs when it is dropped"
+            )
+            reason.stack = state.stack()
+            raise Restart(state.made.get(id(generator), 0), reason)
     state.frames.append(frame)  # for the user's place in what follows
     if kind == "break" and reason is not None:
         record.report_break(reason)
@@ -314,6 +322,8 @@ def compile_graph(record: Record, state: Capture, outputs: list, modules: list) 
 def node_of_output(state: Capture, value: Any) -> Any:
     from .variables.tensor import TensorVar
 
+    if type(value) is HookHandle:
+        return value.node
     return state.node_of(value) if type(value) is TensorVar else state.number_node(value)
 
 

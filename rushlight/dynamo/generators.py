@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .breaks import Bug, unsupported
+from .bytecode import VERSION
 from .interpreter import RETURN, Frame
 
 
@@ -36,15 +37,21 @@ class Generator:
             raise state.raised(error)
         outer, state.current = state.current, self.current or state.current
         self.running = True
-        self.started = True
-        frame.push(value)
+        began, self.started = self.started, True
         try:
-            if error is not None:
-                frame.pop()
-                frame.push(None)
-                self.throw_in(error)
+            if error is None:
+                frame.push(value)
+            else:
+                inner = self.delegate() if began else None
+                if inner is not None:
+                    delegated, found = self.throw_on(inner, error)
+                    if delegated:
+                        return found
+                else:
+                    frame.push(None)
+                    self.throw_in(error)
             kind, found = frame.run()
-        except Exception as failure:
+        except (Exception, GeneratorExit) as failure:
             self.finished = True
             if not state.is_raised(failure):
                 raise Bug(failure) from failure
@@ -64,6 +71,44 @@ class Generator:
             self.finished = True
             raise state.raised(StopIteration(found) if found is not None else StopIteration())
         return found
+
+    def delegate(self) -> Any:
+        """What a `yield from` waits for; None where the generator waits at a yield of its own."""
+        frame = self.frame
+        after = frame.listing[frame.at]
+        if after.name != "RESUME" or (after.arg or 0) & 3 != 2:
+            return None
+        if not isinstance(frame.stack[-1], Generator):
+            if hasattr(type(frame.stack[-1]), "throw"):
+                raise unsupported("throw() through `yield from`", "the inner one is no generator")
+            return None
+        return frame.stack[-1]
+
+    def throw_on(self, inner: Generator, error: BaseException) -> tuple[bool, Any]:
+        """The exception goes to the generator that this one waits for: (True, what that yields), or
+        (False, None) with this frame ready to go on."""
+        frame, state = self.frame, self.state
+        try:
+            if isinstance(error, GeneratorExit):
+                inner.close()
+            else:
+                return True, inner.resume(error=error)
+        except StopIteration as stop:
+            if not state.is_raised(stop):
+                raise
+            send = frame.listing[frame.at - 2]
+            if VERSION == (3, 11):
+                frame.pop()
+            frame.push(stop.value)
+            frame.at = send.target or 0
+            return False, None
+        except Exception as failure:
+            if not state.is_raised(failure):
+                raise
+            error = failure
+        frame.push(None)
+        self.throw_in(error)
+        return False, None
 
     def throw_in(self, error: BaseException) -> None:
         """The exception as if the yield had raised it."""
@@ -93,19 +138,32 @@ class Generator:
         return self.resume(error=error)
 
     def close(self) -> None:
+        """Raises GeneratorExit at the yield, as CPython does."""
         if self.finished or not self.started:
             self.finished = True
             return
-        if any(i.handler is not None for i in self.frame.listing[1:] if has_user_handler(i)):
-            raise unsupported("close() of a generator", "it has code to run at its end")
-        self.finished = True
+        try:
+            self.resume(error=GeneratorExit())
+        except (GeneratorExit, StopIteration) as error:
+            if not self.state.is_raised(error):
+                raise
+            return
+        raise self.state.raised(RuntimeError("generator ignored GeneratorExit"))
 
-
-def has_user_handler(i: Any) -> bool:
-    return i.name == "YIELD_VALUE" and i.handler.depth > 0
+    @property
+    def guarded(self) -> bool:
+        """Whether it waits inside a try- or with-block, whose end runs when it is dropped."""
+        if not self.started or self.finished:
+            return False
+        inside = self.frame.listing[self.frame.at - 1].handler
+        if inside is None:
+            return False
+        first = self.frame.listing[inside.target]  # of 3.12's handler around every generator
+        return not (first.name == "CALL_INTRINSIC_1" and first.arg == 3)
 
 
 def begin_generator(frame: Frame) -> Generator:
     made = Generator(frame, frame.function)
     frame.state.note_made(made)
+    frame.state.generators.append(made)
     return made

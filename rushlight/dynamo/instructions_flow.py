@@ -247,8 +247,7 @@ def raise_varargs(f: Frame, i: Instruction) -> None:
         error.__suppress_context__ = True
     if state.current is not None and state.current is not error:
         error.__context__ = state.current
-    else:
-        error.__context__ = None
+    state.tell_story(error)
     raise f.raised(error)
 
 

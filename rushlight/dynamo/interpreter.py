@@ -122,18 +122,19 @@ class Frame:
             self.at += 1
             try:
                 done = i.run(self, i)
-            except Exception as error:
+            except (Exception, GeneratorExit) as error:
                 self.handle(error, i)
                 continue
             if done is not None:
                 return done
 
-    def handle(self, error: Exception, i: Instruction) -> None:
+    def handle(self, error: BaseException, i: Instruction) -> None:
         """Go to the handler of an exception of the program, or let it pass."""
         if isinstance(error, RecursionError) and not self.state.is_raised(error):
             raise unsupported("deep recursion", "the interpreter's own stack is full") from None
         if not self.state.is_raised(error):
             raise Bug(error) from error
+        self.state.restore_story(error)
         if i.handler is None:
             raise error
         self.enter_handler(error, i)
@@ -227,7 +228,7 @@ class Outermost(Frame):
                 done = i.run(self, i)
             except Break as found:
                 raise self.restart(found) from None
-            except Exception as error:
+            except (Exception, GeneratorExit) as error:
                 if state.is_raised(error) and i.handler is None:
                     raise self.restart(
                         unsupported(

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from rushlight import _core, eager
-from rushlight.eager import casting, factories, randomness
+from rushlight.eager import casting, factories, indexing, randomness
 from rushlight.nn import recurrent
 from rushlight.nn.functional import attention
 from rushlight.nn.module import Module
 from rushlight.ops.layouts import dense
 from rushlight.ops.values import TABLE, Fake
 
-from .breaks import unsupported
+from .breaks import data_dependent, unsupported
 from .variables.numbers import SymInt
 from .variables.objects import Instance, Opaque
 from .variables.tensor import TensorVar
@@ -199,6 +199,13 @@ def constants(data: Any) -> Any:
     return data.fix() if hasattr(data, "fix") else data
 
 
+def count_of(f: Any, mask: Any) -> Any:
+    raise data_dependent(
+        "a result with as many elements as a mask has set",
+        "Keep the shape: where(mask, x, 0), masked_fill, or nonzero_static.",
+    )
+
+
 def recurrent_layer(
     f: Any, mode: Any, sizes: Any, reverse: Any, *tensors: Any, fast: Any = True
 ) -> Any:
@@ -283,6 +290,7 @@ def region(f: Any, device_type: Any, dtype: Any = None, enabled: Any = True, *re
 
 LEAVES: dict[Any, Any] = {
     casting.lowered: lowered,
+    indexing.count_of: count_of,
     inspect.isgeneratorfunction: is_generator_function,
     randomness.dropout: dropout,
     randomness.filled: filled,

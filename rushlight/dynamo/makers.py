@@ -17,6 +17,7 @@ from .breaks import Restart, unsupported
 from .emit import call_instructions, const, load_attr
 from .generators import Generator
 from .interpreter import NULL
+from .tape import HookHandle
 from .tensors import TensorMethod
 from .variables.numbers import SymFloat, SymInt
 from .variables.objects import (
@@ -84,6 +85,24 @@ class Makers:
         self.temps[id(value)] = name = self.temp()
         self.keep.append(value)
         self.outputs.append((name, value))
+
+    def make_handle(self, value: HookHandle) -> None:
+        """The graph gives the hook; its function is put into it here."""
+        late = self.temp()
+        self.outputs.append((late, value))
+        self.emit(Instr("LOAD_FAST", late), load_attr("handle"))
+        self.store(value)
+        self.prepare(value.function)
+
+        def fill() -> None:
+            self.call_runtime(
+                runtime.set_hook,
+                lambda: self.emit(Instr("LOAD_FAST", late)),
+                lambda: self.load(value.function),
+            )
+            self.emit(Instr("POP_TOP"))
+
+        self.fills.append(fill)
 
     def make_tuple(self, value: tuple) -> None:
         for v in value:
@@ -430,6 +449,12 @@ class Makers:
             fill()
         steps = len(mapping) - value.__length_hint__()
         kind = DICT_ITERATORS.index(type(value))
+        try:  # what is left, without a step
+            left = value.__reduce__()[1][0]
+        except RuntimeError:
+            left = None
+        if left is None or not same_objects(left, list(VIEWS[kind](mapping))[steps:]):
+            self.cannot(value, "an iterator over a dict that was changed meanwhile")
 
         def push_view() -> None:
             self.call_runtime(VIEWS[kind], lambda: self.load(mapping))
@@ -447,6 +472,15 @@ class Makers:
         kind = DICT_VIEWS.index(type(value))
         self.call_runtime(VIEWS[kind], lambda: self.load(mapping))
         self.store(value)
+
+
+def same_objects(a: list, b: list) -> bool:
+    def same(x: Any, y: Any) -> bool:
+        if type(x) is tuple and type(y) is tuple and len(x) == len(y):
+            return all(p is q for p, q in zip(x, y))
+        return x is y
+
+    return len(a) == len(b) and all(map(same, a, b))
 
 
 def make_partial(function: Any, args: tuple, keywords: dict) -> Any:
@@ -499,5 +533,6 @@ MAKERS: dict[type, Any] = {
     InstanceDict: Makers.make_dict_of,
     functools.partial: Makers.make_partial,
     Reenter: Makers.make_reenter,
+    HookHandle: Makers.make_handle,
     Generator: Makers.make_generator,
 }

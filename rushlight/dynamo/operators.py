@@ -12,7 +12,7 @@ import operator
 from typing import Any
 
 from rushlight import _core, dtypes, eager, sym
-from rushlight.eager import casting
+from rushlight.eager import casting, indexing
 from rushlight.eager import operators as declared
 from rushlight.errors import CompilerBug, Unsupported
 from rushlight.fx.tracing import gathered
@@ -256,10 +256,11 @@ class Operators:
             outs.append(self.result(part, layout, inputs, differs, view))
         return tuple(outs)
 
-    def check_failure(self: Any, declaration: Any, operands: Any) -> None:
-        """A graph that has written an input cannot run again as plain Python, so what may refuse
-        elements when it runs stands at the start of a graph, not behind a write."""
-        if not self.graph.writes_inputs:
+    def check_failure(self: Any, declaration: Any, operands: Any, writes: bool = False) -> None:
+        """A graph that has written an input cannot run again as plain Python. So what may refuse
+        elements when it runs stands behind a write (or `writes` itself) only where an error leaves
+        nothing undone: no handler waits for it, and nothing is to be replayed."""
+        if not (writes or self.graph.writes_inputs):
             return
         if declaration.name not in LOOKS and not declaration.name.startswith("linalg"):
             return
@@ -267,6 +268,11 @@ class Operators:
             dtypes.is_floating(t.layout.dtype) for t in tensors_in(operands)
         ):
             return
+        from .side_effects import pending
+
+        if not self.mode_touched and not pending(self):
+            if all(f.now.handler is None for f in self.frames):
+                return
         raise unsupported(
             f"operator {declaration.name} behind a write to an input",
             "if it refuses its elements, the function could not run again from its start",
@@ -333,6 +339,8 @@ class Operators:
         (layout,) = self.infer(native.declaration.native, args, kwargs, False)[:1]
         self.check_write(native.name, target, layout)
         inputs = tensors_in((args, kwargs))
+        outside = any(id(m) in self.sources for m in target.family.members)
+        self.check_failure(native.declaration, (args, kwargs), outside)
         self.record("call_function", native, args, kwargs, target.layout, native.name)
         differs = native.declaration.rule not in (None, none)
         self.wrote(target, inputs if differs else [target])
@@ -432,8 +440,6 @@ class Operators:
 
     def advanced_item(self: Any, x: TensorVar, key: Any) -> Any:
         """Indices that are no view: the Python function that eager mode runs, interpreted."""
-        from rushlight.eager import indexing
-
         self.realize_all(key)
         return self.frames[-1].call(indexing.index, (x, key), {})
 
@@ -443,13 +449,13 @@ class Operators:
         if not isinstance(value, (TensorVar, int, float, SymInt, SymFloat)):
             raise unsupported("assignment to part of a tensor", "the value is no tensor or number")
         if not all(type(k) in BASIC_KEYS for k in keys):
-            if type(key) is TensorVar and key.layout.dtype == "bool":
-                if not isinstance(value, TensorVar):
-                    from rushlight.eager import indexing
-
-                    self.frames[-1].call(indexing.index, (x, key, value), {})
-                    return
-            raise unsupported("assignment through a tensor of indices", "it is not modelled")
+            self.realize_all(key)
+            self.check_write("setitem", x, x.layout)
+            if is_mask(key, x) and same_number(value, x):
+                self.frames[-1].call(indexing.fill_where, (x, key, value), {})
+            else:
+                self.frames[-1].call(indexing.assign, (x, key, value), {})
+            return
         layout = self.sliced(x, keys)
         if isinstance(value, TensorVar):
             given = value.layout
@@ -463,11 +469,25 @@ class Operators:
         self.wrote(x, tensors_in((x, value)))
 
 
+def is_mask(key: Any, x: TensorVar) -> bool:
+    return (
+        type(key) is TensorVar and key.layout.dtype == "bool" and key.layout.rank == x.layout.rank
+    )
+
+
+def same_number(value: Any, x: TensorVar) -> bool:
+    """Whether the value is a tensor without dims, of x's dtype."""
+    if type(value) is not TensorVar or value.layout.rank:
+        return False
+    return bool(value.layout.dtype == x.layout.dtype)
+
+
 PLAIN = (int, float, bool, str, bytes, complex, type(None), type(...), _core.dtype)
 # What looks at elements, and may refuse them, when it runs.
 LOOKS = frozenset(
     "div floor_divide remainder fmod pow embedding gather index_select take take_along_dim scatter "
-    "index_put index_add index_copy index_fill scatter_add scatter_reduce cross_entropy_loss "
+    "index index_write index_put index_add index_copy index_fill index_reduce put masked_scatter "
+    "masked_scatter_same scatter_add scatter_reduce cross_entropy_loss "
     "nll_loss one_hot bincount multinomial histc cholesky inverse".split()
 )
 _in_place: dict[str, bool] = {}

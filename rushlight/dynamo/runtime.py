@@ -137,5 +137,13 @@ def replay_changed(module: Any) -> None:
     module._changed()
 
 
+def set_hook(hook: Any, function: Any) -> None:
+    hook.function = function
+
+
+def set_data(tensor: Any, value: Any) -> None:
+    tensor.data = value
+
+
 def set_grad(tensor: Any, value: Any) -> None:
     tensor.grad = value

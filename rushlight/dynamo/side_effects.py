@@ -20,6 +20,17 @@ def changed_shadows(state: Any) -> list[Any]:
     return [s for s in state.shadows.values() if differs(s)]
 
 
+def pending(state: Any) -> bool:
+    """Whether anything is to be replayed after the graph."""
+    return bool(
+        state.written
+        or state.globals_written
+        or state.effects
+        or any(c.written for c in state.cells.values())
+        or changed_shadows(state)
+    )
+
+
 def differs(shadow: Any) -> bool:
     value, before = shadow.value, shadow.before
     if before is None:  # nobody looked at it; what it holds was added
@@ -79,6 +90,12 @@ def prepare_effects(gen: Codegen, state: Any) -> list[Any]:
             gen.prepare(target)
             gen.prepare(value)
             actions.append(lambda t=target, v=value: set_grad(gen, t, v))
+        elif kind == "hook":
+            gen.prepare(target)
+        elif kind == "data":
+            for part in target:
+                gen.prepare(part)
+            actions.append(lambda pair=target: set_data(gen, *pair))
         elif not target.fresh:
             gen.prepare(target)
             actions.append(lambda m=target: call_with(gen, runtime.replay_changed, m))
@@ -145,6 +162,10 @@ def call_with(gen: Codegen, function: Any, value: Any) -> None:
 
 def set_grad(gen: Codegen, tensor: Any, value: Any) -> None:
     discard(gen, runtime.set_grad, lambda: gen.load(tensor), lambda: gen.load(value))
+
+
+def set_data(gen: Codegen, tensor: Any, value: Any) -> None:
+    discard(gen, runtime.set_data, lambda: gen.load(tensor), lambda: gen.load(value))
 
 
 def write_global(gen: Codegen, namespace: dict, name: str, value: Any) -> None:

@@ -64,6 +64,11 @@ def store_tensor_attribute(frame: Any, x: TensorVar, name: str, value: Any) -> N
         state.effects[:] = [e for e in state.effects if e[0] != "grad" or e[1] is not x]
         state.effects.append(("grad", x))
         return
+    if name == "data":
+        from .tape import assign_data
+
+        assign_data(frame, x, value)
+        return
     raise unsupported(
         f"assignment to attribute {name} of a tensor", "it changes the tensor outside the graph"
     )
@@ -71,7 +76,9 @@ def store_tensor_attribute(frame: Any, x: TensorVar, name: str, value: Any) -> N
 
 def call_tensor_method(frame: Any, method: TensorMethod, args: tuple, kwargs: dict) -> Any:
     state, x, name = frame.state, method.var, method.name
-    handler = NATIVE.get(name)
+    from .tape import HOOKS
+
+    handler = NATIVE.get(name) or HOOKS.get(name)
     if handler is not None:
         return handler(frame, x, *args, **kwargs)
     found = find(x.cls, name)
@@ -262,8 +269,6 @@ NATIVE: dict[str, Any] = {
     "numpy": reads("Tensor.numpy()"),
     "data_ptr": refuses("Tensor.data_ptr()", "memory is known only when the graph runs"),
     "storage_offset": refuses("Tensor.storage_offset()", "it is known only when the graph runs"),
-    "register_hook": refuses("Tensor.register_hook()", "hooks belong to the tape of the run"),
-    "retain_grad": refuses("Tensor.retain_grad()", "it belongs to the tape of the run"),
     "backward": refuses("Tensor.backward()", "it runs the tape, which is outside the graph"),
     "detach_": refuses("Tensor.detach_()", "it changes the tape of the run"),
 }

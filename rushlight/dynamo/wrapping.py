@@ -379,17 +379,17 @@ class Wrapping:
                     if type(v) is Lazy:
                         value[k] = self.realize_element(value, k, v)
                 for v in list(value.values()):
-                    if type(v) in DEEP:
+                    if is_deep(v):
                         self.realize_all(v)
             elif not issubclass(cls, set):
                 for i, v in enumerate(value):
                     if type(v) is Lazy:
                         value[i] = self.realize_element(value, i, v)
-                    if type(value[i]) in DEEP:
+                    if is_deep(value[i]):
                         self.realize_all(value[i])
-        elif cls is tuple:
+        elif isinstance(value, tuple):
             for v in value:
-                if type(v) in DEEP:
+                if is_deep(v):
                     self.realize_all(v)
         return value
 
@@ -470,7 +470,9 @@ class Wrapping:
         return found
 
 
-DEEP = (*CONTAINERS, tuple)
+def is_deep(value: Any) -> bool:
+    """Whether it is a container with parts that may be lazy."""
+    return type(value) in CONTAINERS or isinstance(value, tuple)
 
 
 def swap(entry: Any, lazy: Lazy, found: Any) -> Any:

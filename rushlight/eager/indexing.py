@@ -84,14 +84,19 @@ def assign_masked(view, mask, value):
         value.numel() == 1 and value.dim() == 0 and value.dtype is view.dtype
     ):
         if isinstance(value, Tensor) and value.requires_grad:
-            value = op("expand")(value, view.shape)
-            return op("copy").inplace(view, op("where")(mask, value, view))
+            return fill_where(view, mask, value)
         value = value.item() if isinstance(value, Tensor) else value
         return op("masked_fill").inplace(view, mask, value)
     n = count_of(mask)
     if value.dim() == 1 and len(value) == n and value.dtype is view.dtype:
         return op("masked_scatter_same").inplace(view, mask, value)
     return put(view, places(mask, n), tuple(range(mask.dim())), value, False)
+
+
+def fill_where(view, mask, value):
+    """view[mask] = value, a tensor without dims that is not read."""
+    value = op("expand")(value, view.shape)
+    return op("copy").inplace(view, op("where")(mask, value, view))
 
 
 def put(view, indices, dims, value, accumulate):
