@@ -16,6 +16,7 @@ from rushlight.nn.module import Module
 
 from .breaks import unsupported
 from .tensors import load_tensor_attribute, store_tensor_attribute
+from .variables.iterators import IteratorVar
 from .variables.numbers import SymFloat, SymInt
 from .variables.objects import (
     MISSING,
@@ -55,6 +56,8 @@ def type_of(value: Any) -> type:
         return type_of(value.function)
     if cls is Opaque:
         return type(value.value)
+    if isinstance(value, IteratorVar):
+        return type(value.real)
     from .generators import Generator
 
     return types.GeneratorType if cls is Generator else cls

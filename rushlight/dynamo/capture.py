@@ -83,6 +83,7 @@ class Capture(Operators, Wrapping):
         self.made_classes: set[type] = set()
         self.caller: str | None = None
         self.generators: list[Any] = []
+        self.stepped: list[Any] = []  # iterators from outside that were stepped
         self.guard("mode", None, self.initial_mode)
 
     # ---- the user's place
@@ -217,6 +218,13 @@ class Capture(Operators, Wrapping):
             return True
         self.fill(value)
         return bool(self.native(bool, value))
+
+    def is_changed(self, container: Any) -> bool:
+        """Whether the frame has changed a container from outside."""
+        from .side_effects import differs
+
+        shadow = self.shadows.get(id(self.stand_ins.get(id(container))))
+        return shadow is not None and differs(shadow)
 
     # ---- what was made when
 

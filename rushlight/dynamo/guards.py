@@ -33,8 +33,8 @@ class Guard:
             flag = ", requires_grad" if grad else ""
             there = "" if device.type == "cpu" else f" on {device}"
             return f"{name} is {cls.__name__} {dtype.name}[{shape}]{more}{flag}{there}"
-        if self.kind in ("is", "none"):
-            return f"{name} is {short(p)}"
+        if self.kind in ("is", "none", "isnot"):
+            return f"{name} is {'not ' if self.kind == 'isnot' else ''}{short(p)}"
         if self.kind == "type":
             return f"type({name}) is {p.__name__}"
         if self.kind == "eq":
@@ -74,7 +74,7 @@ def short(value: Any) -> str:
 
 
 # Cheap and telling checks first.
-ORDER = ("mode", "tensor", "is", "none", "type", "eq", "ints", "float", "len", "keys")
+ORDER = ("mode", "tensor", "isnot", "is", "none", "type", "eq", "ints", "float", "len", "keys")
 
 
 class Table:

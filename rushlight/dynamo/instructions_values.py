@@ -75,6 +75,7 @@ def store_two(f: Frame, i: Instruction) -> None:
 
 @handler("LOAD_FAST_AND_CLEAR")
 def load_and_clear(f: Frame, i: Instruction) -> None:
+    f.cleared.add(i.value)
     if i.value in f.cells:
         f.push(f.cells.pop(i.value))
         return
@@ -87,8 +88,10 @@ def store_fast(f: Frame, i: Instruction) -> None:
     if value is NULL:
         f.locals.pop(i.value, None)
         f.cells.pop(i.value, None)
-    elif type(value) is Cell and value.name == i.value:
+        f.cleared.discard(i.value)
+    elif type(value) is Cell and i.value in f.code.co_cellvars:  # put back behind a comprehension
         f.cells[i.value] = value
+        f.cleared.discard(i.value)
     else:
         f.locals[i.value] = value
 
@@ -205,11 +208,11 @@ def load_class_deref(f: Frame, i: Instruction) -> None:
 def make_cell(f: Frame, i: Instruction) -> None:
     name = i.value
     content = f.locals.pop(name, MISSING)
-    own = f.cells.get(name)
-    if own is not None and own.real is not None:
+    known = f.cells.get(name)
+    if known is not None and known.real is not None:
         return  # handed over by the frame that this one resumes
-    f.cells[name] = Cell(content, name if f.outermost else None)
-    f.state.keep.append(f.cells[name])
+    own = f.outermost and name not in f.cleared  # a comprehension's cell is in no slot afterwards
+    f.cells[name] = f.state.note_made(Cell(content, name if own else None))
 
 
 @handler("LOAD_DEREF")

@@ -86,6 +86,7 @@ class Frame:
         self.stack: list[Any] = []
         self.file, self.name = code.co_filename, code.co_qualname
         self.keywords: tuple = ()  # of KW_NAMES
+        self.cleared: set[str] = set()  # variables that a comprehension has for itself now
         self.class_namespace: Any = None  # of a class body
         self.trusted = str(namespace.get("__name__", "")).startswith("rushlight.")
         self.builtins = namespace.get("__builtins__", builtins)

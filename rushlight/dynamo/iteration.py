@@ -8,11 +8,10 @@ from typing import Any
 from .attributes import NOT_FOUND, class_attribute, load_attr, type_of
 from .breaks import unsupported
 from .containers import DictMethod
+from .variables.iterators import END, IteratorVar
 from .variables.numbers import SymInt, lift
 from .variables.objects import Instance, InstanceDict, Opaque
 from .variables.tensor import TensorVar
-
-END: Any = type("End", (), {})()
 
 
 def get_iter(f: Any, value: Any) -> Any:
@@ -70,6 +69,8 @@ def step(f: Any, iterator: Any) -> Any:
             f"iteration over a {type(iterator.value).__name__}",
             "what it gives next is not modelled",
         )
+    if isinstance(iterator, IteratorVar):
+        return settle(f, iterator.step(f))
     try:
         found = next(iterator)
     except StopIteration:

@@ -374,6 +374,10 @@ def build_target(state: Any, frame: Any, result: Any, graph_call: Any) -> Any:
         roots = [*stack, *(frame.locals[n] for n in live)]
     else:
         roots = [value]
+    if kind == "break":
+        for c in frame.cells.values():
+            if c.name is None and c.real is None:
+                gen.cannot(c, "the variable of a comprehension")
     for v in roots:
         gen.prepare(v)
     own_cells = [c for c in frame.cells.values() if c.name is not None]

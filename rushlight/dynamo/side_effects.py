@@ -12,6 +12,7 @@ from . import runtime
 from .codegen import Codegen
 from .emit import const
 from .sources import Source
+from .variables.iterators import Leaf, advance, container_of
 from .variables.objects import MISSING, Cell
 
 
@@ -24,6 +25,7 @@ def pending(state: Any) -> bool:
     """Whether anything is to be replayed after the graph."""
     return bool(
         state.written
+        or state.stepped
         or state.globals_written
         or state.effects
         or any(c.written for c in state.cells.values())
@@ -55,11 +57,26 @@ def guard_identities(state: Any) -> None:
     for s in written:
         for other in others[type(s.value)]:
             distinct(state, s.source, other)
+    guard_iterators(state, written)
     instances = [v for v in state.keep if type(v).__name__ == "Instance" and v.source is not None]
     for w in state.written.values():
         for other in instances:
             if other is not w and other.cls is w.cls:
                 distinct(state, w.source, other.source)
+
+
+def guard_iterators(state: Any, written: list) -> None:
+    """No two iterators that were stepped are one, and none goes over a container that is
+    written."""
+    leaves = [v for v in state.stepped if isinstance(v, Leaf)]
+    for i, leaf in enumerate(leaves):
+        for other in leaves[:i]:
+            if type(leaf.real) is type(other.real):
+                distinct(state, leaf.source, other.source)
+        held = leaf.source.child("call", container_of)
+        for shadow in written:
+            if leaf.container is not shadow.real and isinstance(leaf.container, type(shadow.real)):
+                distinct(state, held, shadow.source)
 
 
 def distinct(state: Any, a: Source, b: Source) -> None:
@@ -84,6 +101,11 @@ def prepare_effects(gen: Codegen, state: Any) -> list[Any]:
     for namespace, name, value in state.globals_written.values():
         gen.prepare(value)
         actions.append(lambda n=namespace, k=name, v=value: write_global(gen, n, k, v))
+    for iterator in state.stepped:
+        steps = iterator.own if isinstance(iterator, Leaf) else iterator.steps
+        gen.prepare(iterator)
+        if steps:
+            actions.append(lambda v=iterator, n=steps: advance_by(gen, v, n))
     for kind, target in state.effects:
         if kind == "grad":
             value = target.fields["grad"]
@@ -166,6 +188,10 @@ def set_grad(gen: Codegen, tensor: Any, value: Any) -> None:
 
 def set_data(gen: Codegen, tensor: Any, value: Any) -> None:
     discard(gen, runtime.set_data, lambda: gen.load(tensor), lambda: gen.load(value))
+
+
+def advance_by(gen: Codegen, iterator: Any, steps: int) -> None:
+    discard(gen, advance, lambda: gen.load(iterator), lambda: gen.emit(const(steps)))
 
 
 def write_global(gen: Codegen, namespace: dict, name: str, value: Any) -> None:

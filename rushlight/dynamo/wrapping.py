@@ -26,6 +26,7 @@ from rushlight.ops.layouts import Layout
 
 from .breaks import unsupported
 from .sources import Source
+from .variables.iterators import LEAVES, TREES, wrap_iterator
 from .variables.numbers import SymFloat, SymInt
 from .variables.objects import Cell, Instance, Lazy, Method, Opaque
 from .variables.tensor import TensorVar
@@ -65,6 +66,7 @@ OPAQUE = (
     filter,
 )
 SIZES_VARY = "sizes vary"  # key of `dynamic`: a capture that a changed size made necessary
+STEPPED = LEAVES | TREES  # iterators whose steps are modelled
 MARKED: dict[int, dict[int, tuple]] = {}  # id of a tensor -> the dims that vary, with bounds
 
 
@@ -168,6 +170,10 @@ class Wrapping:
             return self.wrap_cell(value, source)
         if cls is types.MappingProxyType:
             return self.wrap_proxy(value, source)
+        if cls in STEPPED:
+            found = wrap_iterator(self, value, source)
+            if found is not None:
+                return found
         if cls in OPAQUE or issubclass(
             cls, (list, dict, set, tuple, str, int, float, BaseException)
         ):
