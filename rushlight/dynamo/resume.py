@@ -25,7 +25,7 @@ import types
 from typing import Any
 
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
-from bytecode.instr import SetLineno
+from bytecode.instr import InstrLocation, SetLineno
 
 from rushlight import _core
 from rushlight.eager.randomness import default_generator
@@ -268,7 +268,7 @@ def build_resume(
     start = prefix_length(origin)
     stack = [f".stack{i}" for i, null in enumerate(nulls) if not null]
     names = [*stack, *local, *cells]
-    out: list[Any] = [Instr("RESUME", 0)]
+    out: list[Any] = [Instr("RESUME", 0, location=at_line(origin.co_firstlineno))]
     given = iter(stack)
     for null in nulls:
         out.append(push_null() if null else Instr("LOAD_FAST", next(given)))
@@ -278,7 +278,7 @@ def build_resume(
     out += (
         with_super(map(as_cell, listing), origin) if VERSION == (3, 11) else map(as_cell, listing)
     )
-    made = Bytecode(out)
+    made = Bytecode(without_lines(out))
     made.argcount, made.argnames = len(names), names
     made.cellvars = list(cells)
     made.name, made.qualname = f"{origin.co_name}", origin.co_qualname
@@ -400,7 +400,7 @@ def build_target(state: Any, frame: Any, result: Any, graph_call: Any) -> Any:
     called = graph_call(gen.outputs)
     if kind == "return":
         gen.load(value)
-        gen.emit(Instr("RETURN_VALUE"))
+        gen.emit(Instr("RETURN_VALUE", location=at_line(frame.line)))
         return assemble(frame, gen, called, made, None, ())
     restore = [gen.temp() for _ in live]
     for n, name in zip(live, restore):
@@ -438,6 +438,9 @@ def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, 
     if called is not None:
         function, inputs, again, mode, random = called
         call = graph_instructions(gen, function, inputs)
+        if not again:  # what it raises is raised here
+            for item in call:
+                item.location = at_line(frame.line)
         if again and random:
             out += [*call_of(default_generator.position), Instr("STORE_FAST", STREAM)]
         if again:
@@ -469,11 +472,26 @@ def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, 
         out.append(entry)
         out += body.listing(start)
     out += tail
-    result = Bytecode(out)
+    result = Bytecode(without_lines(out))
     copy_signature(result, code, body.bytecode)
     depth = code.co_stacksize + len(gen.outputs) + 64 + (len(called[1]) if called else 0)
     depth += largest(made)
     return result.to_code(stacksize=depth, compute_exception_stack_depths=False)
+
+
+NOWHERE = InstrLocation(None, None, None, None)
+
+
+def at_line(line: int) -> InstrLocation:
+    return InstrLocation(line, line, None, None)
+
+
+def without_lines(items: list) -> list:
+    """Instructions that were made belong to no line: a trace function sees none for them."""
+    for item in items:
+        if isinstance(item, Instr) and item.location is None:
+            item.location = NOWHERE
+    return items
 
 
 def largest(items: list) -> int:
@@ -603,7 +621,8 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
             closure = "LOAD_FAST" if VERSION >= (3, 13) else "LOAD_CLOSURE"
             free = c in code.co_freevars
             out.append(Instr(closure, FreeVar(c) if free else CellVar(c)))
-        out += [*call_instructions(len(names) + len(local) + len(cells)), Instr("RETURN_VALUE")]
+        out += call_instructions(len(names) + len(local) + len(cells))
+        out.append(Instr("RETURN_VALUE", location=at_line(frame.line)))
     return out
 
 

@@ -139,7 +139,7 @@ def broadcast_shape(shapes, op="broadcast"):
         for n in sizes[1:]:
             if n != sizes[0]:
                 raise ShapeError(f"[{op}] The size of tensor a ({sizes[0]}) must match the size of tensor b ({n}) at "
-                                 f"non-singleton dimension {d}: {' and '.join(str(list(s)) for s in shapes)}")
+                                 f"non-singleton dimension {d}: shapes {' and '.join(str(list(s)) for s in shapes)}")
         out.append(sizes[0] if sizes else 1)
     return tuple(out)
 

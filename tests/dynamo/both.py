@@ -11,7 +11,7 @@ import rushlight as rl
 from rushlight import config, dynamo
 from rushlight.dynamo import convert, runtime
 
-from .cases import freeze, same
+from .comparing import freeze, same
 
 
 def outcome(call):
@@ -21,8 +21,13 @@ def outcome(call):
         try:
             result = call()
         except Exception as error:
-            result = ("raised", type(error).__name__, str(error).splitlines()[:1])
+            result = ("raised", kind(error).__name__, str(error).splitlines()[:1])
     return result, out.getvalue()
+
+
+def kind(error):
+    """The error's class; of Rushlight's own the builtin one that a program can name."""
+    return next(c for c in type(error).__mro__ if not c.__module__.startswith("rushlight"))
 
 
 def seen(value, depth=0):

@@ -18,7 +18,7 @@ import rushlight as rl
 from rushlight import config, dynamo
 
 from .both import outcome, seen
-from .cases import same
+from .comparing import same
 from .fuzz_forms import Forms
 from .fuzz_prelude import PRELUDE
 

@@ -11,7 +11,6 @@ from . import cases
 ALL = cases.CASES + cases.EXTRA
 BROKEN = {  # cases that run with a break, and why that is right
     "extra_04_zip_strict": "the exception leaves the function",
-    "extra_07_hook_on_intermediate": "hooks of tensors belong to the run's tape",
     "extra_08_backward_hook_added_later": "hooks of modules tap the run's tape",
 }
 

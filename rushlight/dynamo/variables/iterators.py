@@ -14,6 +14,7 @@ from typing import Any
 from rushlight.dynamo.breaks import unsupported
 
 END: Any = type("End", (), {"__repr__": lambda self: "<end>"})()
+STALE: Any = type("Stale", (), {})()
 LEAVES = {
     type(iter([])),
     type(iter(())),
@@ -36,19 +37,23 @@ def copied(iterator: Any) -> Any:
     """An iterator over what is left. RuntimeError for one over a dict that has changed its size."""
     parts = iterator.__reduce__()
     made = parts[0](*parts[1])
-    if len(parts) > 2:
+    if len(parts) > 2 and parts[2] is not None:
         made.__setstate__(parts[2])
     return made
 
 
 class Ahead:
-    """iterator -> what it gives after `n` others, END where there is none."""
+    """iterator -> what it gives after `n` others, END where there is none, STALE where the next step
+    fails because its dict was changed."""
 
     def __init__(self, n: int) -> None:
         self.n, self.__name__ = n, f"next{n or ''}"
 
     def __call__(self, iterator: Any) -> Any:
-        left = copied(iterator)
+        try:
+            left = copied(iterator)
+        except RuntimeError:
+            return STALE
         for _ in range(self.n):
             next(left, None)
         return next(left, END)
@@ -154,10 +159,9 @@ class Leaf(IteratorVar):
         if state.is_changed(self.container):
             raise unsupported("a container that changes under its iterator", "it is not modelled")
         look = Ahead(self.taken)
-        try:
-            value = look(self.real)
-        except RuntimeError:
-            raise unsupported("an iterator over a changed dict", "its next step fails") from None
+        value = look(self.real)
+        if value is STALE:
+            raise unsupported("an iterator over a changed dict", "its next step fails")
         if self not in state.stepped:
             state.stepped.append(self)
         self.taken += 1
@@ -168,6 +172,7 @@ class Leaf(IteratorVar):
             state.guard("is", source, END)
             return END
         state.guard("isnot", source, END)
+        state.guard("isnot", source, STALE)
         return state.wrap(value, source)
 
 

@@ -1,0 +1,323 @@
+# ruff: noqa: E501, B018, B009, UP008, UP031, UP032
+"""Functions, containers, classes, and what a program changes outside: one function each, run eager and compiled on
+equal arguments. PYTEST_DONT_REWRITE: asserts are part of the programs."""
+
+import collections
+import dataclasses
+import enum
+import functools
+import operator
+
+import pytest
+
+from .both import check
+from .programs import Base, Derived, Point, collector, x
+
+PROGRAMS, program = collector()
+
+
+# ---- functions
+
+
+@program()
+def closures(a):
+    count = 0
+    scale = 2.0
+
+    def bump(k=1):
+        nonlocal count
+        count += k
+        return a * scale + count
+
+    r = [bump(), bump(3)]
+    scale = 10.0
+    r.append(bump())
+    return r, count
+
+
+@program()
+def returned_closure_runs(a):
+    def make(k):
+        def f(t):
+            return t * k
+
+        return f
+
+    fs = [make(i) for i in range(3)]
+    return sum(f(a) for f in fs)
+
+
+@program()
+def recursion(a):
+    def fact(n):
+        return 1 if n < 2 else n * fact(n - 1)
+
+    def build(n):
+        return a if n == 0 else build(n - 1) + n
+
+    return fact(5), build(4)
+
+
+@program()
+def argument_errors(a):
+    def f(p, /, q, *, r=1):
+        return p
+
+    out = []
+    for call in (
+        lambda: f(),
+        lambda: f(1),
+        lambda: f(1, 2, 3),
+        lambda: f(p=1, q=2),
+        lambda: f(1, 2, s=3),
+        lambda: f(1, 2, q=3),
+    ):
+        try:
+            call()
+        except TypeError as e:
+            out.append(str(e))
+    return a, out
+
+
+@program()
+def decorators(a):
+    def twice(g):
+        @functools.wraps(g)
+        def inside(*args, **kwargs):
+            return g(g(*args, **kwargs))
+
+        return inside
+
+    @twice
+    def add(t):
+        return t + 1
+
+    return add(a), add.__name__
+
+
+@program()
+def partials(a):
+    f = functools.partial(operator.mul, 3)
+    g = functools.partial(lambda p, q, k: p + q * k, a, k=2)
+    return f(a), g(1), functools.reduce(lambda p, q: p + q, [a, a, a])
+
+
+# ---- containers
+
+
+@program()
+def lists(a):
+    v = [a, 1, "s"]
+    v.append(2)
+    v.insert(0, 0)
+    v.extend(i for i in range(2))
+    v += [9]
+    v[1] = a + 1
+    v[2:4] = [7]
+    del v[-1]
+    w = v.copy()
+    w.reverse()
+    p = v.pop()
+    v.remove(0)
+    return (
+        v,
+        w,
+        p,
+        [3, 7].index(7),
+        [7].count(7),
+        [1, 2] + [3],
+        [0] * 3,
+        [1, 2] == [1, 2],
+        [1, 3] > [1, 2],
+        1 in [1],
+    )
+
+
+@program()
+def dicts(a):
+    d = {"p": a, 1: 2}
+    d["q"] = 3
+    d.setdefault("r", []).append(4)
+    d.update({"s": 5}, t=6)
+    e = {**d, "p": 0}
+    f = d | {"u": 1}
+    del d["q"]
+    g = d.pop("s"), d.pop("none", None), d.get("x"), d.get("p")
+    keys = list(d), list(d.values()), list(d.items()), len(d), "p" in d
+    dd = collections.defaultdict(list)
+    dd["k"].append(a)
+    od = collections.OrderedDict(z=1, y=2)
+    od.move_to_end("z")
+    c = dict.fromkeys("ab", 0)
+    return d, e, f, g, keys, dd, od, c
+
+
+@program()
+def sets_and_deques(a):
+    s = {1, 2}
+    s.add(3)
+    s |= {4}
+    q = collections.deque([1, 2, 3], maxlen=3)
+    q.append(4)
+    q.appendleft(0)
+    q.rotate(1)
+    return a, s, s & {1, 9}, s - {1}, frozenset([1]) <= s, q, list(q)
+
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+@program()
+def named_tuples(a):
+    p = Pair(a, right=2)
+    q = p._replace(left=3)
+    left, right = p
+    return p, q, left, p.right, p[0], q == (3, 2), p._fields
+
+
+# ---- classes
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = "b"
+
+    @property
+    def pretty(self):
+        return self.name.title()
+
+
+class Flag(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@program()
+def enums(a):
+    c = Color.RED
+    return (
+        c is Color.RED, c.name, c.value, Color(1) is c, Color["BLUE"].value, c.pretty, [m.name for m in Color],
+        Flag.HIGH + 1, Flag.LOW < Flag.HIGH, a * Flag.HIGH, {c: 1}[Color.RED],
+    )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Frozen:
+    key: int
+    items: tuple = ()
+
+
+@program()
+def dataclasses_(a):
+    p = Point(1)
+    p.py = 5
+    q = p.shifted(2)
+    f = Frozen(1, (2,))
+    try:
+        f.key = 2
+    except dataclasses.FrozenInstanceError as e:
+        text = str(e)
+    return p, q, p == Point(1, 5), f < Frozen(2), {f: a}[Frozen(1, (2,))], text, f
+
+
+@program()
+def classes(a):
+    b, d = Base(a), Derived.make(a)
+    return (
+        b.value(), d.value(), Base.helper(1), d.helper(2), b.double, b.dyn_name, len(b), b[1], 1 in b, b(1),
+        (b + 1).t, 5 + b, b == d, b != d, b == Base(1), hash(b), bool(b), list(b), repr(b), f"{b}",
+        isinstance(d, Base), type(d).__name__, d.shared, {b: 1}[Base(0)], hasattr(b, "none"), b.t,
+        [b, 1] == [Base(2), 1], max([b, b], key=len) is b,
+    )  # fmt: skip
+
+
+class Typed:
+    def __set_name__(self, owner, name):
+        self.name = "_" + name
+
+    def __get__(self, obj, kind=None):
+        return self if obj is None else getattr(obj, self.name, 0) + 1
+
+    def __set__(self, obj, value):
+        setattr(obj, self.name, value * 2)
+
+
+class Holder:
+    __slots__ = ("_field", "slot")
+    field = Typed()
+
+
+@program()
+def descriptors(a):
+    h = Holder()
+    r = [h.field]
+    h.field = 4
+    h.slot = a
+    return r, h.field, h._field, h.slot
+
+
+@program()
+def class_in_frame(a):
+    class Local(Base):
+        k = 2
+
+        def value(self):
+            return super().value() * self.k
+
+    return Local(a).value(), Local.k
+
+
+# ---- mutation of what the caller gave
+
+
+@program([1, 2], {"k": 1}, x())
+def mutation(v, d, a):
+    v.append(a)
+    v[0] = "new"
+    d["n"] = v
+    d.pop("k")
+    return a * 2
+
+
+@program(Base(x()), x())
+def attribute_mutation(b, a):
+    b.t = b.t + a
+    b.extra = [a]
+    b.extra.append(b)
+    del b.t
+    return len(b.extra)
+
+
+@program(x(), x())
+def tensor_mutation(a, b):
+    a.add_(1)
+    b[0] = 5
+    c = a[1:]
+    c *= 2
+    a += b
+    return a, c, a is a
+
+
+@program()
+def identity(a):
+    v = [a]
+    w = [v, v, (v,)]
+    v.append(w)
+    return w[0] is w[1], w[2][0] is v, a is v[0], len(v)
+
+
+GLOBAL = 1
+
+
+@program()
+def global_writes(a):
+    global GLOBAL
+    GLOBAL += 1
+    now = GLOBAL
+    GLOBAL = 1
+    return a * now
+
+
+@pytest.mark.parametrize(("function", "args", "breaks"), PROGRAMS)
+def test_program(function, args, breaks):
+    check(function, args, args, breaks=breaks)
