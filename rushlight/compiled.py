@@ -43,23 +43,34 @@ LEFT = GRAD | CASTING  # what a graph may leave otherwise than it found it
 
 
 def compiled(gm: Callable, example_inputs: Sequence[Any], check: int = 0) -> Callable:
-    """The graph with its compiled forms: whole, or in parts around recurrent layers."""
+    """The graph with its compiled forms: whole, or in parts around recurrent layers and what
+    belongs to the tape."""
     graph: Any = getattr(gm, "graph", None)
     calls = graph.calls if isinstance(graph, CallGraph) else ()
-    layers = [n for n in calls if n.target is recurrent_layer]
-    if not layers:
+    left = [n for n in calls if n.target is recurrent_layer or of_tape(n)]
+    if not left:
         return Compiled(gm, example_inputs, check)
-    for n in layers:
+    for n in left:
         what, where = f"{n.name} in {graph.name}", n.meta.get("where") or None
-        refuse("fallback.recurrent", what, "its kernels are faster than a graph", where=where)
+        if of_tape(n):
+            refuse("fallback.tape", what, "it runs Python code in backward", where=where)
+        else:
+            refuse("fallback.recurrent", what, "its kernels are faster than a graph", where=where)
     return Parts(graph, split(graph, outside), partial(Compiled, check=check))
 
 
 def outside(node: CallNode) -> bool:
-    """What no part of a graph with recurrent layers compiles: the layers, and changes of modes."""
+    """What no part compiles: recurrent layers, what belongs to the tape, and changes of modes."""
+    if of_tape(node):
+        return True
     if node.target in (recurrent_layer, casting.autocast, _core.set_mode, _core.set_grad_enabled):
         return True
-    return node.op == "call_method" and node.target in ("__enter__", "__exit__")
+    return node.op == "call_method" and node.target in ("__enter__", "__exit__", "remove")
+
+
+def of_tape(node: CallNode) -> bool:
+    """Whether it is an `autograd.Function` or a hook, as dynamo marks them."""
+    return bool(getattr(node.target, "of_tape", False))
 
 
 def turns_on_gradients(node: CallNode) -> bool:

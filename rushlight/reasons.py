@@ -81,6 +81,8 @@ IDS: dict[str, Id] = {i.id: i for i in (
         "in eager mode."),
     Id("fallback.recurrent", "fallback",
         "A recurrent layer runs by its own kernels, between the compiled parts of its graph."),
+    Id("fallback.tape", "fallback",
+        "An autograd.Function or a hook runs between the compiled parts of its graph."),
     Id("fallback.number", "fallback",
         "A float that varies decides what is computed, so each of its values gets a graph."),
     Id("fallback.library", "fallback",

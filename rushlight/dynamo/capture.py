@@ -321,7 +321,8 @@ class Capture(Operators, Wrapping):
         return value.value
 
 
-SEVERAL = ("alias", "distinct", "absent", "true", "isnot")  # kinds that may be asked of one source again
+# Kinds that may be asked of one source again.
+SEVERAL = ("alias", "distinct", "absent", "true", "isnot")
 
 
 class Compared:

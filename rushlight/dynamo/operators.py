@@ -363,6 +363,7 @@ class Operators:
         """What an in-place write leaves: other tensors over the same memory may now carry a
         gradient too."""
         self.graph.effects = True
+        target.family.writer = self.graph.nodes[-1]
         if any(id(m) in self.sources for m in target.family.members):
             self.graph.writes_inputs = True
         elif self.may_alias_input(target):

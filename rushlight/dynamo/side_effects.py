@@ -88,6 +88,11 @@ def distinct(state: Any, a: Source, b: Source) -> None:
 def prepare_effects(gen: Codegen, state: Any) -> list[Any]:
     """Everything needed is made; gives the functions that emit the changes, in order."""
     actions: list[Any] = []
+    for iterator in state.stepped:  # before what they go over changes
+        steps = iterator.own if isinstance(iterator, Leaf) else iterator.steps
+        gen.prepare(iterator)
+        if steps:
+            actions.append(lambda v=iterator, n=steps: advance_by(gen, v, n))
     for shadow in changed_shadows(state):
         prepare_shadow(gen, shadow, actions)
     for instance in list(state.written.values()):
@@ -101,11 +106,6 @@ def prepare_effects(gen: Codegen, state: Any) -> list[Any]:
     for namespace, name, value in state.globals_written.values():
         gen.prepare(value)
         actions.append(lambda n=namespace, k=name, v=value: write_global(gen, n, k, v))
-    for iterator in state.stepped:
-        steps = iterator.own if isinstance(iterator, Leaf) else iterator.steps
-        gen.prepare(iterator)
-        if steps:
-            actions.append(lambda v=iterator, n=steps: advance_by(gen, v, n))
     for kind, target in state.effects:
         if kind == "grad":
             value = target.fields["grad"]

@@ -32,6 +32,8 @@ class Recorded:
     """The target of a node: results of `function.forward` become those of a node of the tape.
     Arguments of `forward` that are no tensors are None here."""
 
+    of_tape = True  # no compiled graph holds it
+
     def __init__(self, function: Any) -> None:
         self.function = function
         self.__name__ = function.__name__
@@ -137,6 +139,9 @@ def retained(x: Any) -> None:
     x.retain_grad()
 
 
+hook_of.of_tape = retained.of_tape = True  # type: ignore[attr-defined]
+
+
 def real(x: Any, what: str) -> None:
     if not isinstance(x, _core.Tensor):
         raise Unsupported("compile", f"{what} in a graph", "It belongs to the tape of the run.")
@@ -181,6 +186,7 @@ def registers(method: str, leaf: bool = False) -> Any:
         needs_gradient(x, f"Tensor.{method}()", leaf)
         node = state.record("call_function", hook_of, (x, method), name="hook")
         touched(state, x)
+        place(state, x, node)
         handle = state.note_made(HookHandle(state, node, hook))
         state.effects.append(("hook", handle))
         return handle
@@ -191,8 +197,22 @@ def registers(method: str, leaf: bool = False) -> Any:
 def retain_grad(frame: Any, x: TensorVar) -> None:
     needs_gradient(x, "Tensor.retain_grad()")
     if not x.leaf:
-        frame.state.record("call_function", retained, (x,), name="retain_grad")
+        node = frame.state.record("call_function", retained, (x,), name="retain_grad")
         touched(frame.state, x)
+        place(frame.state, x, node)
+
+
+def place(state: Any, x: TensorVar, node: Any) -> None:
+    """Right behind what made the tensor as it is: a graph that is compiled in parts around this
+    node must not have used the tensor in the same part."""
+    if id(x) in state.sources:
+        return
+    nodes = state.graph.nodes
+    nodes.remove(node)
+    last = nodes.index(x.node)
+    if x.family.writer is not None:
+        last = max(last, nodes.index(x.family.writer))
+    nodes.insert(last + 1, node)
 
 
 def touched(state: Any, x: TensorVar) -> None:
@@ -214,7 +234,7 @@ def assign_data(frame: Any, x: TensorVar, value: Any) -> None:
         raise unsupported("assignment to Tensor.data", "it changes the dtype")
     node = state.record("call_function", getattr, (value, "data"), None, value.layout, "data")
     x.node, x.layout = node, value.layout
-    if x not in value.family.members:
+    if all(m is not x for m in value.family.members):
         x.family = value.family
         x.family.members.append(x)
     if id(x) in state.sources:

@@ -43,8 +43,8 @@ def copied(iterator: Any) -> Any:
 
 
 class Ahead:
-    """iterator -> what it gives after `n` others, END where there is none, STALE where the next step
-    fails because its dict was changed."""
+    """iterator -> what it gives after `n` others; END where there is none, STALE where the next
+    step fails because its dict was changed."""
 
     def __init__(self, n: int) -> None:
         self.n, self.__name__ = n, f"next{n or ''}"

@@ -19,9 +19,10 @@ NUMBERS = (bool, int, float, complex, SymInt, SymFloat)
 class Family:
     """The tensors that may share memory with one another."""
 
-    __slots__ = ("members",)
+    __slots__ = ("members", "writer")
 
     def __init__(self) -> None:
+        self.writer: Any = None  # the last node that wrote to that memory
         self.members: list[TensorVar] = []
 
 
