@@ -152,6 +152,42 @@ def test_grad_mode_is_guarded():
     assert captures(f) == 2
 
 
+def test_autocast_around_is_guarded():
+    def fn(a):
+        with rl.autocast("cpu", enabled=False):
+            inner = a @ a
+        return a @ a, inner, (a @ a).dtype is rl.float32
+
+    f = compiled(fn, fullgraph=True)
+    a = x(3, 3)
+
+    def dtypes(g):
+        return [v if isinstance(v, bool) else v.dtype for v in g(a)]
+
+    for _ in range(2):
+        assert dtypes(f) == dtypes(fn)
+        for dtype in (rl.bfloat16, rl.float16):
+            with rl.autocast("cpu", dtype=dtype):
+                assert dtypes(f) == dtypes(fn)
+                with rl.autocast("cpu", enabled=False):
+                    assert dtypes(f) == dtypes(fn)
+    assert captures(f) == 3
+
+
+def test_autocast_stays_through_a_break():
+    def fn(a):
+        with rl.autocast("cpu", dtype=rl.bfloat16):
+            b = a @ a
+            dynamo.graph_break()
+            c = a @ a
+            for _ in range(3):
+                dynamo.graph_break()
+                c = c @ a
+        return b, c, a @ a
+
+    check(fn, (x(3, 3),), (x(3, 3),), breaks=None)
+
+
 def test_module_attributes_are_guarded():
     class Net(nn.Module):
         def __init__(self):
