@@ -278,7 +278,7 @@ def build_resume(
     out += (
         with_super(map(as_cell, listing), origin) if VERSION == (3, 11) else map(as_cell, listing)
     )
-    made = Bytecode(without_lines(out))
+    made = Bytecode(on_line(instructions(origin)[at].line or origin.co_firstlineno, out))
     made.argcount, made.argnames = len(names), names
     made.cellvars = list(cells)
     made.name, made.qualname = f"{origin.co_name}", origin.co_qualname
@@ -400,7 +400,7 @@ def build_target(state: Any, frame: Any, result: Any, graph_call: Any) -> Any:
     called = graph_call(gen.outputs)
     if kind == "return":
         gen.load(value)
-        gen.emit(Instr("RETURN_VALUE", location=at_line(frame.line)))
+        gen.emit(Instr("RETURN_VALUE"))
         return assemble(frame, gen, called, made, None, ())
     restore = [gen.temp() for _ in live]
     for n, name in zip(live, restore):
@@ -438,9 +438,6 @@ def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, 
     if called is not None:
         function, inputs, again, mode, random = called
         call = graph_instructions(gen, function, inputs)
-        if not again:  # what it raises is raised here
-            for item in call:
-                item.location = at_line(frame.line)
         if again and random:
             out += [*call_of(default_generator.position), Instr("STORE_FAST", STREAM)]
         if again:
@@ -472,7 +469,7 @@ def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, 
         out.append(entry)
         out += body.listing(start)
     out += tail
-    result = Bytecode(without_lines(out))
+    result = Bytecode(on_line(frame.line, out))
     copy_signature(result, code, body.bytecode)
     depth = code.co_stacksize + len(gen.outputs) + 64 + (len(called[1]) if called else 0)
     depth += largest(made)
@@ -486,11 +483,12 @@ def at_line(line: int) -> InstrLocation:
     return InstrLocation(line, line, None, None)
 
 
-def without_lines(items: list) -> list:
-    """Instructions that were made belong to no line: a trace function sees none for them."""
+def on_line(line: int, items: list) -> list:
+    """Instructions that were made stand on the line where the frame goes on or returns: so trace
+    functions and tracebacks see lines of the program only."""
     for item in items:
         if isinstance(item, Instr) and item.location is None:
-            item.location = NOWHERE
+            item.location = at_line(line)
     return items
 
 
@@ -576,7 +574,10 @@ def rerun_instructions(
 def clear_in_handlers(body: Body, code: Any) -> None:
     """Behind an exception the frame runs on as it is."""
     for target in {i.handler.target for i in instructions(code) if i.handler is not None}:
-        body.insert(target, [const(False), Instr("STORE_FAST", FLAG)])
+        clear = [const(False), Instr("STORE_FAST", FLAG)]
+        for item in clear:
+            item.location = NOWHERE
+        body.insert(target, clear)
 
 
 def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
@@ -622,7 +623,7 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
             free = c in code.co_freevars
             out.append(Instr(closure, FreeVar(c) if free else CellVar(c)))
         out += call_instructions(len(names) + len(local) + len(cells))
-        out.append(Instr("RETURN_VALUE", location=at_line(frame.line)))
+        out.append(Instr("RETURN_VALUE"))
     return out
 
 
