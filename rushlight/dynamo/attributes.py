@@ -38,6 +38,7 @@ TRUSTED = frozenset(
     "builtins collections functools contextlib enum typing abc dataclasses".split()
 )  # their classes keep the functions that they have
 MISS = object()
+HEAP = 1 << 9  # flag of types: made at run time
 
 
 def trusted(module: str) -> bool:
@@ -78,8 +79,21 @@ def class_attribute(state: Any, cls: type, name: str, instance: Any = None) -> A
     """What stands under a name in the class or its bases, unbound; NOT_FOUND if nothing does."""
     for c in cls.__mro__:
         if name in c.__dict__:
+            if c is not cls:
+                guard_absent(state, cls, name, c)
             return class_value(state, c, name)
     return NOT_FOUND
+
+
+def guard_absent(state: Any, cls: type, name: str, end: type | None = None) -> None:
+    """No class before `end` in the MRO has the name: one that gets it later would hide it."""
+    for c in cls.__mro__:
+        if c is end:
+            return
+        if name in c.__dict__ or not c.__flags__ & HEAP:  # it has it; or it never changes
+            continue
+        if c not in state.made_classes and not trusted(c.__module__):
+            state.guard("absent", state.roots.const(c).child("attr", "__dict__"), name)
 
 
 def class_value(state: Any, c: type, name: str) -> Any:
@@ -93,7 +107,7 @@ def class_value(state: Any, c: type, name: str) -> Any:
         return value
     source = state.roots.const(c).child("attr", "__dict__").child("item", name)
     if type(value) in DESCRIPTORS:
-        if not c.__flags__ & (1 << 9):  # a builtin class never changes
+        if not c.__flags__ & HEAP:  # a builtin class never changes
             return value
         state.guard("is", source, value)
         return value
@@ -297,7 +311,9 @@ def use_getattr(frame: Any, value: Instance, name: str, hook: bool) -> Any:
     if hook:
         found = class_attribute(state, value.cls, "__getattr__")
         if found is not NOT_FOUND and found is not Module.__getattr__:
+            guard_absent(state, value.cls, name)
             return frame.call(found, (value, name), {})
+    guard_absent(state, value.cls, name)
     raise missing(state, value, name)
 
 
@@ -481,6 +497,7 @@ def load_class(frame: Any, cls: type, name: str) -> Any:
         meta = class_attribute(state, type(cls), name)
         if meta is NOT_FOUND:
             hook = class_attribute(state, type(cls), "__getattr__")
+            guard_absent(state, cls, name)
             if hook is not NOT_FOUND:
                 return frame.call(hook, (cls, name), {})
             raise missing(state, cls, name)

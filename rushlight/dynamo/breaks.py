@@ -21,11 +21,12 @@ class Break(BaseException):
 
 
 class Restart(BaseException):
-    """Capture again, and stop before the given step of the outermost frame."""
+    """Capture again, and stop before the given step of the outermost frame. `last`: and what comes
+    behind runs to its end as it is."""
 
-    def __init__(self, step: int, reason: Break) -> None:
+    def __init__(self, step: int, reason: Break, last: bool = False) -> None:
         super().__init__(step, reason)
-        self.step, self.reason = step, reason
+        self.step, self.reason, self.last = step, reason, last
 
 
 class Skip(BaseException):

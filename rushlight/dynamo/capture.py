@@ -65,6 +65,7 @@ class Capture(Operators, Wrapping):
         self.inputs: list[tuple[CallNode, Any]] = []  # placeholder -> source or symbol
         self.dynamic, self.force = dynamic, force
         self.stop_at = stop_at
+        self.last = False  # whether nothing is captured behind the stop
         self.options: Any = None
         self.frames: list[Any] = []
         self.captured = bytearray()  # for each position of the outermost frame: was it reached
@@ -230,7 +231,7 @@ class Capture(Operators, Wrapping):
 
     def note_made(self, value: Any) -> Any:
         """Remember the step that made an object, for restarts."""
-        self.made[id(value)] = self.steps - 1  # the one under way
+        self.made.setdefault(id(value), self.steps - 1)  # the one under way
         self.keep.append(value)
         return value
 

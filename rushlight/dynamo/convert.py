@@ -210,8 +210,10 @@ def capture(record: Record, function: Any, arguments: tuple) -> tuple[Any, Entry
         raise Skip(unsupported(f"{function.__qualname__}", "generators run as they are"))
     stop: int | None = None
     reason: Break | None = None
+    last = False
     for _ in range(ATTEMPTS):
         state = Capture(record.dynamic, stop, record.options.dynamic)
+        state.last = last
         try:
             return attempt(record, state, function, arguments, reason)
         except Restart as restart:
@@ -221,7 +223,7 @@ def capture(record: Record, function: Any, arguments: tuple) -> tuple[Any, Entry
                 raise Skip(restart.reason) from None
             if restart.step < first_step(code):
                 raise Skip(restart.reason) from None
-            stop, reason = restart.step, restart.reason
+            stop, reason, last = restart.step, restart.reason, restart.last
         except Break as found:  # while values were made again for the code after the graph
             found.stack = found.stack or state.stack()
             raise Skip(found) from None
@@ -252,7 +254,7 @@ def attempt(
                 "a generator left inside a try- or with-block", "its end runs when it is dropped"
             )
             reason.stack = state.stack()
-            raise Restart(state.made.get(id(generator), 0), reason)
+            raise Restart(state.made.get(id(generator), 0), reason, True)
     state.frames.append(frame)  # for the user's place in what follows
     if kind == "break" and reason is not None:
         record.report_break(reason)

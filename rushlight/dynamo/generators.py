@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .breaks import Bug, unsupported
-from .bytecode import VERSION
+from .bytecode import VERSION, Instruction
 from .interpreter import RETURN, Frame
 
 
@@ -155,10 +155,17 @@ class Generator:
         """Whether it waits inside a try- or with-block, whose end runs when it is dropped."""
         if not self.started or self.finished:
             return False
-        inside = self.frame.listing[self.frame.at - 1].handler
-        if inside is None:
+        return self.is_guarded(self.frame.listing[self.frame.at - 1])
+
+    @property
+    def has_end(self) -> bool:
+        """Whether it may wait inside a try- or with-block."""
+        return any(i.name == "YIELD_VALUE" and self.is_guarded(i) for i in self.frame.listing)
+
+    def is_guarded(self, i: Instruction) -> bool:
+        if i.handler is None:
             return False
-        first = self.frame.listing[inside.target]  # of 3.12's handler around every generator
+        first = self.frame.listing[i.handler.target]  # of 3.12's handler around every generator
         return not (first.name == "CALL_INTRINSIC_1" and first.arg == 3)
 
 

@@ -58,6 +58,7 @@ class Makers:
 
     # What Codegen has.
     state: Any
+    frame: Any
     emit: Any
     store: Any
     load: Any
@@ -72,13 +73,13 @@ class Makers:
     fills: list[Any]
     own_cells: list[Cell]
 
-    def cannot(self, value: Any, what: str) -> None:
+    def cannot(self, value: Any, what: str, last: bool = False) -> None:
         """It cannot be made again: capture anew, and break where it was made."""
         reason = unsupported(
             f"{what} that is still needed after the graph", "it cannot be made again"
         )
         reason.stack = self.state.stack()
-        raise Restart(self.state.made.get(id(value), 0), reason)
+        raise Restart(self.state.made.get(id(value), 0), reason, last)
 
     def make_output(self, value: Any) -> None:
         """A tensor or number that the graph gives."""
@@ -372,7 +373,9 @@ class Makers:
 
     def make_generator(self, value: Generator) -> None:
         if value.started or value.call is None:
-            self.cannot(value, "a generator that has begun")
+            # Left by `break`, it runs its end at once, unless a resume function still held it.
+            looped = any(v is value for v in self.frame.stack)
+            self.cannot(value, "a generator that has begun", looped and value.has_end)
         assert value.call is not None
         function, args, kwargs = value.call
         self.keep += [args, kwargs]

@@ -460,8 +460,9 @@ def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, 
         out += [const(True), Instr("STORE_FAST", FLAG)]
         out += set_hook(gen.state.options.hook_of_frames)
         out.append(Instr("JUMP_FORWARD", body.label(at)))
-        clear_in_handlers(body, code)
-        tail = stubs(frame, body, at, live)
+        if not gen.state.last:
+            clear_in_handlers(body, code)
+            tail = stubs(frame, body, at, live)
     entry = Label()
     if again:
         tail += rerun_instructions(rerun, entry, mode, straight, random)

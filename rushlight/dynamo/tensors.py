@@ -213,7 +213,7 @@ def requires_grad_(frame: Any, x: TensorVar, requires_grad: bool = True) -> Any:
     state = frame.state
     if x.leaf is not True or not dtypes.is_floating(x.layout.dtype):
         raise unsupported("requires_grad_", "eager mode may refuse it; it decides itself")
-    state.record("call_method", "requires_grad_", (x, bool(requires_grad)))
+    x.family.writer = state.record("call_method", "requires_grad_", (x, bool(requires_grad)))
     state.graph.effects = True
     if id(x) in state.sources:
         state.graph.writes_inputs = True

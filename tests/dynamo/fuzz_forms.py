@@ -13,9 +13,10 @@ import re
 
 from .fuzz_statements import Statements
 from .fuzz_templates import FLOW
+from .fuzz_templates_more import MORE
 from .fuzz_templates_objects import OBJECTS
 
-FORMS = [t.strip("\n").split("\n") for t in f"{FLOW}----\n{OBJECTS}".split("----\n")]
+FORMS = [t.strip("\n").split("\n") for t in f"{FLOW}----\n{OBJECTS}----\n{MORE}".split("----\n")]
 PART = re.compile(r"\$(LOOPLESS|BREAK|BLOCK|LOOP|[ABCticTLD]\b)")
 
 

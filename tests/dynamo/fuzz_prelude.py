@@ -218,4 +218,88 @@ class Scale(rl.autograd.Function):
     def backward(ctx, g):
         (t,) = ctx.saved_tensors
         return g * ctx.k + t * 0, None
+
+@functools.total_ordering
+class Temp:
+    def __init__(self, v):
+        self.v = v
+    def __lt__(self, other):
+        return self.v < other.v
+    def __eq__(self, other):
+        return isinstance(other, Temp) and self.v == other.v
+    def __hash__(self):
+        return hash(self.v)
+    def __add__(self, other):
+        return ("add", self.v, other)
+    def __radd__(self, other):
+        return ("radd", other, self.v)
+    def __mul__(self, other):
+        return other * self.v
+    def __neg__(self):
+        return Temp(-self.v).v
+    def __abs__(self):
+        return abs(self.v)
+    def __index__(self):
+        return self.v
+    def __bool__(self):
+        return self.v != 0
+    def __format__(self, spec):
+        return format(self.v, spec)
+
+class Plain:
+    total = 1
+    def __init__(self, v):
+        self.v = v
+    @property
+    def name(self):
+        return "plain"
+    @property
+    def twice(self):
+        return self.v * 2
+    def describe(self, *, sep):
+        return sep.join([self.name, type(self).__name__])
+    def __call__(self, *args, **named):
+        return len(args), sorted(named)
+
+class Sub(Plain):
+    def __init__(self, v, k=0):
+        super().__init__(v)
+        self.k = k
+    @property
+    def name(self):
+        return "sub of " + super().name
+
+class Slots:
+    __slots__ = ("a", "b", "c")
+    def __init__(self, a):
+        self.a = a
+
+class Registry:
+    def __init__(self):
+        self.items = {}
+    def add(self, name):
+        def register(function):
+            self.items[name] = function
+            return function
+        return register
+    def names(self):
+        return list(self.items)
+    def __contains__(self, name):
+        return name in self.items
+
+class Chain:
+    def __init__(self, value):
+        self.value = value
+    def plus(self, k):
+        return Chain(self.value + k)
+    def times(self, k):
+        self.value = self.value * k
+        return self
+    def __enter__(self):
+        return Chain(self.value - 1)
+    def __exit__(self, *error):
+        self.value = None
+        return False
+    def __getattr__(self, name):
+        raise AttributeError(name)
 """

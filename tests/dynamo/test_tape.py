@@ -107,6 +107,9 @@ def hooks(w, a):
 
 def hook_on_result(w, a):
     y = w * a
+    late = a.clone()
+    late.requires_grad_()
+    late.register_hook(lambda g: LOG.append("late"))
     z = y.sin()
 
     def seen(g):
@@ -114,7 +117,7 @@ def hook_on_result(w, a):
 
     y.register_hook(seen)
     y = y + z
-    return y.sum(), ()
+    return (y * late).sum(), (late.is_leaf,)
 
 
 def plain(v):
