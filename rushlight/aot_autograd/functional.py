@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from rushlight import dtypes, sym
 from rushlight.errors import Unsupported, UserError
-from rushlight.fx.graph import Graph, same_layout
+from rushlight.fx.graph import Graph, same_layout, same_size
 from rushlight.fx.tracing import (
     Names,
     Proxy,
@@ -181,6 +181,18 @@ class Functional(Proxy):
             value = value if tuple(value.shape) == shape else TABLE["expand"](value, shape)
         op = TABLE["index_write"]
         self.recorder.write(op, op.bind((view, indices, value, dims, False)))
+
+
+def dense_of(shape: Sequence[Any]) -> list[Any]:
+    """The strides of C order."""
+    strides: list[Any] = [1] * len(shape)
+    for d in reversed(range(len(shape) - 1)):
+        strides[d] = strides[d + 1] * shape[d + 1]
+    return strides
+
+
+def same_strides(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    return all(map(same_size, a, b))
 
 
 def is_tensor(v: Any) -> bool:
@@ -430,9 +442,16 @@ class Functionaliser(Tracer):
     def dense(self, value: Symbol, memory: Memory) -> Symbol:
         """The value in the order of dims that the memory has."""
         before = memory.value.layout
-        if before.contiguous and not same_layout(value.layout, before):
+        if same_layout(value.layout, before):
+            return value
+        if before.contiguous:
             return self.plain("clone", value, memory_format="contiguous")
-        return value
+        order = tuple(sorted(range(before.rank), key=lambda d: -int(before.strides[d])))
+        turned = self.plain("permute", value, order)
+        if not same_strides(dense_of(turned.shape), [before.strides[d] for d in order]):
+            return value  # an input with gaps: it is copied into
+        copy = self.plain("clone", turned, memory_format="contiguous")
+        return self.plain("permute", copy, tuple(map(order.index, range(before.rank))))
 
     def put(self, base: Symbol, views: tuple[View, ...], new: Symbol) -> Symbol:
         """The base's value once `new` stands where the views lead."""

@@ -134,7 +134,7 @@ class Body:
 
     def __init__(self, kernel: Kernel, vector=True):
         self.kernel, self.vector, self.lines, self.depth, self.arrays = kernel, vector, [], 1, set()
-        self.staged = False
+        self.staged = self.cuts = False                 # cuts: whether a float became an integer
         self.dtype = {b.name: b.dtype for b in kernel.buffers} | {name: d for name, d, _ in kernel.locals}
 
     def put(self, line):
@@ -153,6 +153,15 @@ class Body:
 
     # ---- expressions
 
+    def cast(self, v, to):
+        value, source = self.expr(v), v.dtype
+        if source in dtypes.INTEGERS and dtypes.is_floating(to) and self.cuts:
+            # The compiler makes (float)(int)x a rounding of x, which leaves -0 where there is none.
+            wide = dtypes.opmath(to)
+            return cast(f"({value} ? {cast(value, source, wide)} : 0)", wide, to)
+        self.cuts |= dtypes.is_floating(source) and to in dtypes.INTEGERS
+        return cast(value, source, to)
+
     def expr(self, e):
         match e:
             case Const(v, d):
@@ -164,7 +173,7 @@ class Body:
             case Name(s, _):
                 return f"{s}[c]" if s in self.arrays else s
             case Cast(v, d):
-                return cast(self.expr(v), v.dtype, d)
+                return self.cast(v, d)
             case Load(b, terms, d):
                 place = f"{b}[{self.address(terms)}]"
                 return f"({place} != 0)" if d == "bool" else place
