@@ -36,6 +36,7 @@ from rushlight.reasons import refuse
 from rushlight.runtime.toolchain import NoCompiler
 
 SLOW = 1.0  # seconds of compiling after which a terminal is told
+LINE = 79  # characters of a line of progress
 FORMS = 16  # of one graph: for sets of inputs that require a gradient, and for constants
 # Bits of the mode word (docs/native.md).
 GRAD, DISPATCH = 1, 1 << 3  # DISPATCH: every call of an operator goes to the recorder
@@ -206,9 +207,7 @@ class Compiled:
     def make(self, mask: int, inputs: tuple) -> Callable:
         start = time.perf_counter()
         why = "its first call" if not self.forms else "inputs that require other gradients"
-        slow = threading.Timer(SLOW, say, (f"compiling {self.name} ({why})",))
-        slow.daemon = True
-        slow.start()
+        slow = Progress(f"compiling {self.name} ({why})")
         collecting = gc.isenabled()
         gc.disable()  # graphs are many small objects, all alive: looking through them is in vain
         try:
@@ -241,7 +240,7 @@ class Compiled:
             refuse("fallback.graph", self.name, repr(error), "The graph runs in eager mode.")
             return self.gm
         finally:
-            slow.cancel()
+            slow.end()
             if collecting:
                 gc.enable()
         took = time.perf_counter() - start
@@ -262,6 +261,7 @@ class Compiled:
         examples = list(self.examples)
         for i in self.constants:
             examples[i] = inputs[i]
+        trace.doing("functionalise")
         begun, learning = time.perf_counter(), mask != 0
         wanted = [k for k, i in enumerate(self.tensors) if mask >> i & 1]
         before = _core.mode()
@@ -291,6 +291,33 @@ class Compiled:
         form.leaves = after & LEFT if (before ^ after) & LEFT else None
         form.milliseconds = {"functionalise": took, **form.milliseconds}
         return form
+
+
+class Progress:
+    """From a second of compiling on, a line on a terminal says what is being done, and for how
+    long. It goes when the compiling ends."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.ended, self.shown = what, threading.Event(), False
+        self.start = time.perf_counter()
+        self.thread = threading.Thread(target=self.show, daemon=True)
+        if sys.stderr.isatty():
+            self.thread.start()
+
+    def show(self) -> None:
+        wait = SLOW
+        while not self.ended.wait(wait):
+            self.shown, wait = True, 0.25
+            seconds = time.perf_counter() - self.start
+            line = f"rushlight: {self.what}: {trace.STEP[0].replace('_', ' ')}, {seconds:.0f} s"
+            print(f"\r{line[:LINE]:{LINE}}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        self.ended.set()
+        if self.thread.ident is not None:
+            self.thread.join()
+        if self.shown:
+            print(f"\r{'':{LINE}}\r", end="", file=sys.stderr, flush=True)
 
 
 def say(text: str) -> None:

@@ -219,6 +219,14 @@ def current_unit() -> str:
     return _here.units[-1] if _here.units else ""
 
 
+STEP = [""]  # what the compiler is doing, for who waits for it
+
+
+def doing(step: str) -> None:
+    """The step that begins. It is no record: only a line of progress shows it."""
+    STEP[0] = step
+
+
 class _Here(threading.local):
     def __init__(self) -> None:
         self.units: list[str] = []

@@ -93,3 +93,103 @@ def test_compile_time_is_told_by_stage(monkeypatch, capsys):
     assert stages[:3] == ["functionalise", "differentiate", "decompose"] and stages[-1] == "all"
     assert any("schedule_nodes" in r.text for r in records)
     assert "rushlight: compiled" in capsys.readouterr().err
+
+
+def test_who_waits_sees_what_is_done(monkeypatch, capsys):
+    import sys
+    import time
+
+    from rushlight import compiled as forms
+    from rushlight import pipeline
+    from rushlight.inductor import pipeline as steps
+
+    def slow_step(c):
+        time.sleep(0.4)
+
+    monkeypatch.setattr(forms, "SLOW", 0.05)
+    monkeypatch.setattr(steps, "PASSES", (slow_step, *steps.PASSES))
+    x = rl.randn(5, 6)
+    for terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)  # noqa: B023
+        pipeline.compile_fx(lambda x: rl.gelu(x) + 1, [x])(x)
+        said = capsys.readouterr().err
+        assert ("compiling" in said) is terminal
+        if terminal:
+            assert "(its first call): slow step, " in said and said.rindex("\r") > 80
+
+
+# ---- what goes wrong while a graph is compiled
+
+
+def test_an_interrupted_compile_is_begun_anew(monkeypatch):
+    from rushlight import forms
+
+    def fn(x, y):
+        y.add_(1)
+        return rl.tanh(x) * y
+
+    real = forms.compile_graph
+    x, y = rl.randn(4).requires_grad_(), rl.zeros(4)
+    compiled, word = rl.compile(fn), rl._core.mode()
+    for error in (KeyboardInterrupt, MemoryError):
+
+        def stop(*args, **kwargs):
+            raise error  # noqa: B023
+
+        monkeypatch.setattr(forms, "compile_graph", stop)
+        if error is KeyboardInterrupt:
+            with pytest.raises(KeyboardInterrupt):
+                compiled(x, y)
+            assert y.tolist() == [0] * 4 and rl._core.mode() == word
+        else:  # what is ours must not be the program's
+            same(compiled(x, y).detach(), rl.tanh(x.detach()) * rl.ones(4))
+            assert y.tolist() == [1] * 4
+        monkeypatch.setattr(forms, "compile_graph", real)
+    dynamo.reset()
+    same(compiled(x, y).detach(), rl.tanh(x.detach()) * 2)
+    assert y.tolist() == [2] * 4
+
+
+def test_two_processes_compile_one_graph_at_once(tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    code = (
+        "import rushlight as rl\n"
+        "x = rl.arange(6, dtype=rl.float32).requires_grad_()\n"
+        "rl.compile(lambda x: (rl.tanh(x) * 2 + 1).sum())(x).backward()\n"
+        "print(x.grad.tolist())"
+    )
+    environment = {**os.environ, "RUSHLIGHT_CACHE_DIR": str(tmp_path)}
+    run = [sys.executable, "-c", code]
+    both = [subprocess.Popen(run, env=environment, stdout=subprocess.PIPE) for _ in range(2)]
+    said = [p.communicate()[0] for p in both]
+    x = rl.arange(6, dtype=rl.float32)
+    assert said[0] == said[1] == f"{((1 - rl.tanh(x) ** 2) * 2).tolist()}\n".encode()
+    assert not list(tmp_path.glob("*.part")) and list(tmp_path.glob("*.so"))
+
+
+@pytest.mark.parametrize("state", ["world", "file", "missing"])
+def test_a_cache_folder_that_is_of_no_use(tmp_path, state):
+    """The graph is compiled all the same, and the program's data is what it was."""
+    from rushlight.trace import collect
+
+    folder = tmp_path / "cache"
+    if state == "world":
+        folder.mkdir()
+        folder.chmod(0o777)
+    elif state == "file":
+        folder.write_text("")
+    else:
+        (tmp_path / "file").write_text("")
+        folder = tmp_path / "file" / "cache"
+    x = rl.randn(7)
+    before = x.tolist()
+    with config.changed(cache_dir=str(folder)), collect() as records:
+        got = rl.compile(lambda x: rl.tanh(x) * 3 - 1)(x)
+    same(got, rl.tanh(x) * 3 - 1)
+    assert x.tolist() == before
+    names = [r.name for r in records]
+    assert "cache.refused" in names or "cache.unwritable" in names
+    assert state != "world" or not list(folder.iterdir())

@@ -61,6 +61,7 @@ def run_passes(graph: Graph, passes: Iterable[Pass], stage: str = "pass") -> Gra
         name = one.__name__
         if not settings.takes(name):
             continue
+        trace.doing(name)
         start = time.perf_counter()
         made = one(graph)
         took = 1e3 * (time.perf_counter() - start)

@@ -246,6 +246,7 @@ def compile_graph(
     """
     c = Compilation(graph, single_kernels, ends)
     for one in PASSES:
+        trace.doing(one.__name__)
         start = time.perf_counter()
         one(c)
         c.milliseconds[one.__name__] = 1e3 * (time.perf_counter() - start)

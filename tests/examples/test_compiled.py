@@ -170,6 +170,13 @@ def test_compiled(run):
         near(expected, found, name)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [gpt, gpt_dropout, lstm, cnn, mlp], ids=lambda run: run.__name__)
+def test_fifty_steps_beside_eager_mode(run):
+    expected, found = outcome(run, 50)
+    assert np.allclose(expected["losses"], found["losses"], rtol=1e-5, atol=0)
+
+
 def test_generation_of_text():
     """Sizes that grow with each character: a second graph whose sizes vary, then no other."""
     program = example("train_char_gpt", "rushlight")
