@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -18,11 +17,12 @@ namespace {
 struct Opened {
   Driver table = {};
   std::string why;  // empty: it works
-  pid_t owner = 0;
 };
 
+bool forked = false;  // this process came from one that had opened it
+
 void open_driver(Opened* o) {
-  o->owner = getpid();
+  pthread_atfork(nullptr, nullptr, [] { forked = true; });
   const char* named = std::getenv("RUSHLIGHT_CUDA_DRIVER");
   const char* name = named && *named ? named : "libcuda.so.1";
   void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -73,7 +73,7 @@ Opened& opened() {
 
 const Driver* driver_or_null(const char** why) {
   Opened& o = opened();
-  if (o.why.empty() && o.owner != getpid())
+  if (forked && o.why.empty())
     o.why = "CUDA cannot be used in a process forked from one that used it: start it by 'spawn'";
   if (why) *why = o.why.c_str();
   return o.why.empty() ? &o.table : nullptr;
