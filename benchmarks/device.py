@@ -1,7 +1,10 @@
 """Everything that needs the GPU, by one command; the result is kept as JSON lines.
 
-    python -m benchmarks.device [--only tests,cost,bandwidth,cases,training] [--torch] [--out FILE]
+    python -m benchmarks.device [--only PART,PART] [--torch] [--out FILE]
 
+    prebuild    the kernel library as a pack (a minute or two on 16 cores), so that nothing is
+                compiled on first use; RUSHLIGHT_CUDA_KERNELS, where it is set, instead
+    operators   every operator's samples and gradients against the CPU (needs numpy)
     tests       pytest -m cuda tests/cuda: operators, gradients, runtime, errors, training
     cost        what one operator and one compiled call cost the host, in microseconds
     bandwidth   copies on the device and across, pinned and not
@@ -16,6 +19,7 @@ first one says when, where, on which card, of which commit.
 import argparse
 import datetime
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -24,7 +28,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("tests", "cost", "bandwidth", "cases", "training")
+PARTS = ("prebuild", "operators", "tests", "cost", "bandwidth", "cases", "training")
 
 
 def output(command):
@@ -263,18 +267,96 @@ def training(log, torch, name):
         guarded(log, facts, measure)
 
 
+def prebuild(log, capability):
+    """Packs for this card, in build/packs, unless RUSHLIGHT_CUDA_KERNELS names some."""
+    if os.environ.get("RUSHLIGHT_CUDA_KERNELS"):
+        return
+    target, folder = "90" if capability >= (9, 0) else "80", ROOT / "build" / "packs"
+    os.environ["RUSHLIGHT_CUDA_KERNELS"] = str(folder)
+    pack = folder / f"kernels_sm{target}.pack"
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "rushlight", "prebuild", "--cuda", target]
+    done = subprocess.run(
+        [*command, "--out", str(folder)], cwd=ROOT, capture_output=True, text=True
+    )
+    log(
+        what="prebuild",
+        seconds=round(time.perf_counter() - began, 1),
+        mib=round(pack.stat().st_size / 2**20, 1) if pack.exists() else None,
+        said=done.stdout.splitlines()[-3:] + done.stderr.splitlines()[-3:],
+    )
+
+
+BOUNDS = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-11}
+
+
+def operators(log, rl):
+    """Every sample of every operator, and its gradients, here and on the CPU."""
+    sys.path.insert(0, str(ROOT))
+    import numpy as np
+
+    from tests.ops import materialize as m
+
+    def put(v):
+        if isinstance(v, rl.Tensor):
+            made = rl.empty_strided(tuple(v.shape), v.stride(), dtype=v.dtype, device="cuda")
+            return made.copy_(v)
+        return type(v)(map(put, v)) if isinstance(v, (list, tuple)) else v
+
+    def results(op, values, gradients):
+        rl.manual_seed(1)
+        if not gradients:
+            return m.many(m.call(op, values))
+        leaf = lambda v: isinstance(v, rl.Tensor) and v.dtype.is_floating_point
+        own = [v.detach().clone().requires_grad_() if leaf(v) else v for v in values]
+        outs = [o for o in m.many(m.call(op, own)) if isinstance(o, rl.Tensor)]
+        outs = [o for o in outs if o.requires_grad]
+        if outs:
+            sum(o.float().sum() * (i + 1) for i, o in enumerate(outs)).backward()
+        return [v.grad for v in own if leaf(v)]
+
+    def difference(got, want):
+        if not isinstance(want, rl.Tensor):
+            return "" if got is want or got == want else f"{got} for {want}"
+        if got.dtype is not want.dtype or got.shape != want.shape:
+            return f"{got.dtype} {tuple(got.shape)} for {want.dtype} {tuple(want.shape)}"
+        a, b = m.numpy(got.detach().cpu()), m.numpy(want.detach())
+        bound = BOUNDS.get(want.dtype.name, 0.0)
+        scale = np.abs(b[np.isfinite(b)]).max(initial=1.0) if bound else 0.0
+        if np.allclose(a, b, rtol=bound, atol=bound * scale, equal_nan=True):
+            return ""
+        return f"differs by {np.nanmax(np.abs(a.astype('float64') - b.astype('float64'))):.3g}"
+
+    failed, count, began = {}, 0, time.perf_counter()
+    for op, sample in m.CASES:
+        if op.name in ("empty", "empty_like", "new_empty"):
+            continue
+        values = m.arguments(op, sample, m.ours)
+        for gradients in (False, True) if op.rule is not None else (False,):
+            name = m.name((op, sample)) + (" gradient" if gradients else "")
+            try:
+                want = results(op, values, gradients)
+            except (RuntimeError, NotImplementedError):
+                continue  # not on the CPU either
+            count += 1
+            try:
+                got = results(op, [put(v) for v in values], gradients)
+                told = [t for t in map(difference, got, want) if t]
+                if told:
+                    failed[name] = told[0]
+            except Exception as error:
+                failed[name] = f"{type(error).__name__}: {str(error)[:160]}"
+    log(
+        what="operators",
+        calls=count,
+        failed=len(failed),
+        seconds=round(time.perf_counter() - began, 1),
+        failures=dict(list(failed.items())[:80]),
+    )
+
+
 def tests(log):
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        "cuda",
-        "tests/cuda",
-        "-q",
-        "-x",
-        "--maxfail=60",
-    ]
+    command = [sys.executable, "-m", "pytest", "-m", "cuda", "tests/cuda", "-q", "--maxfail=80"]
     began = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     rows = done.stdout.splitlines()
@@ -302,8 +384,13 @@ def main(argv=None):
     if not torch.cuda.is_available():
         raise SystemExit("no GPU here")
     describe(log, torch, given.module)
-    if "tests" in parts and given.module != "torch":
-        tests(log)
+    if given.module != "torch":
+        if "prebuild" in parts:
+            prebuild(log, torch.cuda.get_device_capability())
+        if "operators" in parts:
+            operators(log, torch)
+        if "tests" in parts:
+            tests(log)
     for part, run in (
         ("cost", cost), ("bandwidth", bandwidth), ("cases", run_cases), ("training", training),
     ):  # fmt: skip
