@@ -3,14 +3,18 @@ precision, saving and loading, and the examples.
 """
 
 import io
+import os
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
 import stand_in
 
 import rushlight as rl
-from rushlight import cuda, nn
+from rushlight import _core, cuda, nn
+from rushlight.runtime.cuda import kernels
+from rushlight.runtime.cuda.pack import write
 
 stand_in.install()
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -153,6 +157,46 @@ def check_memory_is_shared_through_dlpack():
         z = rl.from_dlpack(x)
         z.record_stream(side)
     del x, y, z
+
+
+def check_a_training_step_from_a_pack_compiles_nothing():
+    asked = []
+    with tempfile.TemporaryDirectory() as folder:
+        records = (stand_in.record(key) for key in _core.kernel_keys())
+        write(os.path.join(folder, "kernels_sm90.pack"), 90, records)
+        os.environ["RUSHLIGHT_CUDA_KERNELS"] = folder
+        kernels.set_builder(lambda key, capability: asked.append(key))
+        _core.plan_clear()
+        try:
+            losses, net = trained("cuda", lambda p: rl.optim.AdamW(p, lr=0.01))
+            assert asked == [] and cuda.get_arch_list() == ["sm_90"]
+            assert net[0].weight.is_cuda and losses[-1] < losses[0]
+            (net(rl.randn(6, 1, 8, 8, device="cuda")).double() + 1).sum()
+            assert asked == []
+        finally:
+            del os.environ["RUSHLIGHT_CUDA_KERNELS"]
+            kernels.set_builder(stand_in.build)
+            _core.plan_clear()
+
+
+def check_a_forked_process_is_told_that_it_cannot():
+    x = rl.ones(3, device="cuda")
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            x = None  # its memory is not ours to give back
+            assert not cuda.is_available() and (rl.ones(2) + 1).tolist() == [2, 2]
+            rl.ones(3, device="cuda")
+        except RuntimeError as error:
+            os.write(theirs, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    os.waitpid(child, 0)
+    assert b"forked" in os.read(ours, 1000)
+    os.close(ours)
+    assert (x + 1).tolist() == [2, 2, 2]
 
 
 def check_examples():
