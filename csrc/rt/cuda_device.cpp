@@ -77,9 +77,6 @@ const Driver& activate(int device) {
   return d;
 }
 
-DeviceScope::DeviceScope(int device) : before_(here.device) { here.device = device; }
-DeviceScope::~DeviceScope() { here.device = before_; }
-
 const Properties& properties(int device) {
   DeviceState& s = states()[check_device(device)];
   std::call_once(s.read, [&] {

@@ -32,16 +32,6 @@ bool used(int device);  // whether its context exists
 const Driver& activate(int device);
 Context context_of(int device);
 
-class DeviceScope {  // another current device for a while
- public:
-  explicit DeviceScope(int device);
-  ~DeviceScope();
-  DeviceScope(const DeviceScope&) = delete;
-
- private:
-  int before_;
-};
-
 Stream current_stream(int device);
 void set_stream(int device, Stream);
 Stream stream_create(int device, int priority);

@@ -410,7 +410,11 @@ Storage* pinned_alloc(int64_t nbytes) {
   if (!p) {
     const Driver& d = activate(current_device());
     void* at = nullptr;
-    const Result r = d.host_allocate(&at, static_cast<size_t>(size), kHostPortable);
+    Result r = d.host_allocate(&at, static_cast<size_t>(size), kHostPortable);
+    if (r == kOutOfMemory) {
+      pinned_empty_cache();
+      r = d.host_allocate(&at, static_cast<size_t>(size), kHostPortable);
+    }
     if (r == kOutOfMemory)
       fail(ErrorKind::Memory, "cannot pin %s of host memory: the system gives no more",
            human(size).c_str());
@@ -427,8 +431,6 @@ void pinned_used_on(Storage* s, int device, Stream stream) {
   event_record(device, e, stream);
   static_cast<Pinned*>(s->context)->uses.push_back({device, e});
 }
-
-int64_t pinned_cached() { return pinned_cache().bytes; }
 
 void pinned_empty_cache() {
   PinnedCache& c = pinned_cache();

@@ -45,7 +45,6 @@ void memory_blocks(int device, void (*each)(void*, const BlockInfo&), void*);
 Storage* pinned_alloc(int64_t nbytes);
 bool is_pinned(const Storage*);
 void pinned_used_on(Storage*, int device, Stream);
-int64_t pinned_cached();
 void pinned_empty_cache();
 
 // Bytes across, on the device's current stream. to_host returns before the bytes are there; `wait`
