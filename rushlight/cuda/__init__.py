@@ -13,14 +13,18 @@ from .devices import (
     get_device_name,
     get_device_properties,
     init,
+    ipc_collect,
     is_available,
     is_bf16_supported,
     is_initialized,
+    is_tf32_supported,
     set_device,
     synchronize,
 )
 from .memory import (
     empty_cache,
+    get_allocator_backend,
+    get_per_process_memory_fraction,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -48,10 +52,12 @@ from .seeds import (
 )
 from .streams import (
     Event,
+    ExternalStream,
     Stream,
     StreamContext,
     current_stream,
     default_stream,
+    is_current_stream_capturing,
     set_stream,
     stream,
 )
@@ -78,6 +84,12 @@ def __getattr__(name):
 
 
 __all__ = [
+    "is_current_stream_capturing",
+    "ExternalStream",
+    "get_allocator_backend",
+    "get_per_process_memory_fraction",
+    "ipc_collect",
+    "is_tf32_supported",
     "Event",
     "Stream",
     "StreamContext",

@@ -128,6 +128,14 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return including_emulation or get_device_capability()[0] >= 8
 
 
+def is_tf32_supported() -> bool:
+    return get_device_capability()[0] >= 8
+
+
+def ipc_collect() -> None:
+    """No memory is shared with other processes, so there is nothing to collect."""
+
+
 def get_arch_list() -> list[str]:
     """The architectures that precompiled kernels are there for."""
     if not is_available():

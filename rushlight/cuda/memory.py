@@ -91,6 +91,17 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
     _core.cuda_memory_limit(index, max(1, int(total * fraction)) if fraction < 1 else 0)
 
 
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    index = index_of(device)
+    limit = _core.cuda_memory_stats(index)["limit"]
+    return limit / _core.cuda_properties(index)["total_memory"] if limit else 1.0
+
+
+def get_allocator_backend() -> str:
+    """"native": the package's own caching allocator."""
+    return "native"
+
+
 def memory_snapshot() -> list[dict[str, Any]]:
     """The allocator's segments and their blocks, on every device."""
     segments: dict[tuple[int, int], dict[str, Any]] = {}

@@ -152,6 +152,16 @@ class Event:
             self.cuda_event = 0
 
 
+def ExternalStream(stream_ptr: int, device: Any = None) -> Stream:
+    """A stream that another library made and owns."""
+    return Stream(device, handle=stream_ptr)
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether work is being captured into a CUDA graph: never, in this version."""
+    return False
+
+
 def current_stream(device: Any = None) -> Stream:
     """This thread's current stream of a device."""
     index = index_of(device)

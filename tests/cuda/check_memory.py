@@ -102,7 +102,7 @@ def check_a_limit_of_this_process():
         "limit of this process",
         lambda: rl.empty(80 * MB, dtype=rl.uint8, device="cuda"),
     )
-    assert "64.00 MiB" in told
+    assert "64.00 MiB" in told and cuda.get_per_process_memory_fraction() == 0.25
     cuda.set_per_process_memory_fraction(1.0)
     rl.empty(80 * MB, dtype=rl.uint8, device="cuda")
     stand_in.raises(ValueError, "fraction", lambda: cuda.set_per_process_memory_fraction(1.5))
