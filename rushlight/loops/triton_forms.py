@@ -156,7 +156,7 @@ def split(f: Facts, when, known, aligned, x, r, warps, least):
         words = [w for w in words if w != "1"] or ["1"]
         return " ".join([*words, *["*"] * (len(words) - 1)])
     length, rows = size(f.inner), size(f.outer)
-    pieces = f"{length} {r * least} cdiv 512 min"
+    pieces = f"{length} {r * least} cdiv 1024 min"
     piece = f"{length} {pieces} cdiv {r} cdiv {r} *"
     folds = next(s.folds for s in f.kernel.sections if s.folds)
     work = tuple((f"{rows} {pieces} * {dtypes.TABLE[v.dtype].itemsize} *", False) for _, _, v in folds)
@@ -211,7 +211,8 @@ def known_scalar(f: Facts, numbers, known):
     last, size = left[-1], numbers[f"n_{left[-1]}"]
     beside = across_memory(f, numbers, left)
     if beside is not None:                              # transposed: squares keep both sides in whole lines
-        return Form("tile", 32, 32, 4, {"row_axis": beside})
+        side = 64 if f.itemsize <= 2 else 32
+        return Form("tile", side, side, 8 if side == 64 else 4, {"row_axis": beside})
     if size >= 64 and last == f.outer[-1]:
         r = power(size, block)
         while r > 64 and size % r and size / (r * -(-size // r)) < 0.8:

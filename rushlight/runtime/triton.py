@@ -149,6 +149,8 @@ def compiled(source: Any, capability: int) -> Image:
     and
     the assembler is a process of its own."""
     stages, times, facts, assemble = to_ptx(source, capability)
+    if facts.get("global_scratch_size"):  # launches pass none (docs/gpu.md)
+        raise CompilerBug("triton", f"{source.name} asks for global scratch memory", source.text)
     began = time.perf_counter()
     cubin = assemble()
     times["cubin"] = round(1e3 * (time.perf_counter() - began), 1)
