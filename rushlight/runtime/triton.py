@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
+import importlib.util
 import json
 import linecache
 import os
+import re
 import subprocess
 import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache as remembered
 from typing import Any, NamedTuple
 
@@ -61,11 +61,14 @@ class Image(NamedTuple):
 
 @remembered
 def version() -> str | None:
-    """Triton's version, or None where it is not installed. Does not import it."""
-    try:
-        return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
+    """Triton's version, or None where it is not installed. Does not import it, nor
+    `importlib.metadata`, which would be most of the time of a warm start."""
+    found = importlib.util.find_spec("triton")
+    if found is None or not found.origin:
         return None
+    with open(found.origin, encoding="utf-8") as file:
+        told = re.search(r"""^__version__ = ['"]([^'"]+)""", file.read(), re.M)
+    return told[1] if told else found.origin
 
 
 def require() -> str:
@@ -126,6 +129,8 @@ def compile_all(
             images[name] = found
             tell(source, found, capability, found_in_cache=True)
     if fresh:
+        from concurrent.futures import ThreadPoolExecutor
+
         prepared(capability, 4)  # imports Triton, or says that it is missing
         with line_numbers(debug), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             made = pool.map(lambda s: compiled(s, capability), fresh.values())
