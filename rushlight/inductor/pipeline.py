@@ -25,7 +25,7 @@ from rushlight.loops.expr import show
 from rushlight.reasons import Reason, refuse
 from rushlight.runtime import cache, native
 
-from . import codegen, device_code, memory_plan, placement, scheduler, wrapper
+from . import codegen, memory_plan, placement, scheduler, wrapper
 from .lowering import Lowered, known_form, lower_group, renamed, signature
 from .scheduler import CallStep, Group
 
@@ -43,7 +43,7 @@ class Compilation:
         self.memory: memory_plan.MemoryPlan
         self.written: list[tuple] = []  # (symbol, kernel, known strides) of each function
         self.symbols: dict[int, str] = {}  # the exported function of each
-        self.codes: list[device_code.DeviceCode] = []  # of groups on a GPU
+        self.codes: list[Any] = []  # `device_code.DeviceCode` of groups on a GPU
         self.kernels: dict[int, tuple[Lowered, Any]] = {}
         self.program: Any = None
         self.text = ""
@@ -123,6 +123,8 @@ def build_device_code(c: Compilation) -> None:
     groups = [(s, c.lowered[s.index]) for s in c.plan.steps if isinstance(s, Group) and s.on_gpu]
     if not groups:
         return
+    from . import device_code  # only here: the CPU's path does not pay for its import
+
     try:
         made = device_code.build_groups(groups, native.capability(groups[0][0].device))
     except Unsupported:  # no Triton: recorded where it was found out
