@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight import _core, sym, trace  # type: ignore[attr-defined]
 from rushlight.aot_autograd import differentiate
 from rushlight.aot_autograd.functional import Functionalised, Given, Own, ViewOf
+from rushlight.aot_autograd.pipeline import Pair
 from rushlight.decomposition import decompose, forget_gradients
 from rushlight.eager import casting
 from rushlight.errors import Unsupported
@@ -149,6 +150,7 @@ class Training(Form):
     ) -> None:
         super().__init__(c, made)
         forward = graph = made.graph
+        pair = Pair(graph, graph, 0, ())
         if active:
             with self.timing("differentiate"):
                 pair = differentiate(graph, wanted, active)
@@ -181,6 +183,9 @@ class Training(Form):
                 )
             return made.program
 
+        def again() -> Callable:
+            return gradients_of(pair, graph)
+
         rebased = tuple(
             on_tape and made.own + k in active for k, on_tape in enumerate(made.on_tape)
         )
@@ -191,7 +196,7 @@ class Training(Form):
             tuple(i for i in active if i < made.own or rebased[i - made.own]),
             wanted,
         )
-        self.recorded = Recorded(made.graph.name, self.forward.program, backward, graph, roles)
+        self.recorded = Recorded(made.graph.name, self.forward.program, backward, again, roles)
         self.ends = described_output(made.outputs)
 
     def __call__(self, *inputs: Any) -> Any:
@@ -230,6 +235,31 @@ class Training(Form):
             return tuple(map(value, v)) if isinstance(v, tuple) else v
 
         return tuple(map(value, rest))
+
+
+def gradients_of(pair: Pair, graph: Graph) -> Callable:
+    """(*inputs, *cotangents, *numbers) -> gradients, compiled and itself differentiable: forward
+    again, and backward on what it saves."""
+    from rushlight.compiled import Compiled
+
+    count = len(graph.inputs)
+    seeds = pair.backward.inputs[len(pair.backward.inputs) - len(pair.active) :]
+    ends = count + len(seeds)
+
+    def gradients(*given: Any) -> Any:
+        inputs, cotangents, numbers = given[:count], given[count:ends], given[ends:]
+        saved = run(pair.forward, *inputs, *numbers)[pair.outputs :]
+        return tuple(run(pair.backward, *saved, *cotangents, *numbers))
+
+    gradients.__name__ = f"{graph.name}_gradients"
+    numbers = [number_of(graph.env, name) for name in graph.numbers]
+    return Compiled(gradients, [v.layout for v in (*graph.inputs, *seeds)] + numbers)
+
+
+def number_of(env: sym.ShapeEnv, name: str) -> sym.Sym:
+    if isinstance(env.hints.get(name), float):
+        return sym.Float(env, name)
+    return sym.Sym(env, {(name,): 1})
 
 
 @contextmanager

@@ -5,8 +5,8 @@
 
 `forward` gives (*own, *written, *saved); what is saved is held as the tape holds operands, with its
 version. `backward()` is made at the first backward pass: (*saved, *cotangents) -> gradients. Under
-`create_graph` the gradients are computed by the operators of the graph, recorded in turn, from the
-inputs: so compiled code differentiates as often as eager mode does.
+`create_graph` another function of the inputs and the cotangents gives them (`again()`), itself on
+the tape: so compiled code differentiates as often as eager mode does.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ class Recorded:
         name: str,
         forward: Callable,
         backward: Callable[[], Callable],
-        again: Callable,
+        again: Callable[[], Callable],
         roles: Roles,
     ) -> None:
-        self.name, self.forward, self.make_backward, self.again = name, forward, backward, again
-        self.roles = roles
+        self.name, self.forward, self.roles = name, forward, roles
+        self.make_backward, self.make_again = backward, again
         self.backward: Callable | None = None
+        self.again: Callable | None = None  # (*inputs, *cotangents, *numbers) -> gradients
 
     def __call__(self, inputs: tuple, numbers: tuple) -> list:
         """The own results, on the tape; inputs are written to."""
@@ -112,17 +113,10 @@ class Step:
                 f"[{self.call.name}] derivatives of gradients need the inputs of the compiled "
                 "function as they were, and one was written to since"
             )
-        inputs = tuple(x for x, _ in self.inputs)
-        r = self.call.roles
-        results = self.call.again(*inputs, *self.numbers)
-        outs = [results[at] for at in r.active]
-        wanted = tuple(inputs[i] for i in r.wanted)
-        pairs = [(o, g) for o, g in zip(outs, grads) if o.requires_grad]
-        return tuple(
-            _core.grad(
-                tuple(o for o, _ in pairs), wanted, tuple(g for _, g in pairs), True, True, True
-            )
-        )
+        call = self.call
+        if call.again is None:
+            call.again = call.make_again()
+        return call.again(*(x for x, _ in self.inputs), *grads, *self.numbers)
 
 
 __all__ = ["Recorded", "Roles"]
