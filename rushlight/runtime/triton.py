@@ -1,12 +1,10 @@
 """Triton as a compiler and nothing else: generated sources -> images for a GPU, each stage on the
 way kept.
 
-A source is `loops.triton.Source`. No GPU, no driver and no torch are needed. Triton's own cache
-and its key (0.3 s a process) are
-left out: an image is found
-in the artifact cache by its source, its parameters, its target and Triton's version. One file
-holds the image and, deflated,
-what the stages made of it, so that a warm process can still show them.
+A source is `loops.triton.Source`. No GPU, no driver and no torch are needed. Triton's own cache and
+its key (0.3 s a process) are left out: an image is found in the artifact cache by its source, its
+parameters, its target and Triton's version. One file holds the image and, deflated, what the stages
+made of it, so that a warm process can still show them.
 
     file = image | stages, deflated JSON | facts as JSON | lengths of the two, 8 bytes each |
     SHA-256 of all that
@@ -129,16 +127,36 @@ def compile_all(
             images[name] = found
             tell(source, found, capability, found_in_cache=True)
     if fresh:
-        from concurrent.futures import ThreadPoolExecutor
-
-        prepared(capability, 4)  # imports Triton, or says that it is missing
-        with line_numbers(debug), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            made = pool.map(lambda s: compiled(s, capability), fresh.values())
-            for (name, source), image in zip(fresh.items(), made):
-                images[name] = image
-                keep(name, image if stages else image._replace(stages={}))
-                tell(source, image, capability, found_in_cache=False)
+        for (name, source), image in zip(
+            fresh.items(), compile_fresh(list(fresh.values()), capability, debug)
+        ):
+            images[name] = image
+            keep(name, image if stages else image._replace(stages={}))
+            tell(source, image, capability, found_in_cache=False)
     return [images[name] for name in names]
+
+
+def compile_fresh(sources: list[Any], capability: int, debug: bool) -> list[Image]:
+    """Here, or in a process of its own where this one uses a GPU (see triton_worker)."""
+    from .cuda import opening
+
+    if not opening.opened:
+        return compile_here(sources, capability, debug)
+    from .triton_worker import worker
+
+    try:
+        return worker.compile(sources, capability, debug)
+    except CompilerBug as error:
+        refuse("toolchain.failed", ", ".join(s.name for s in sources), str(error).splitlines()[0])
+        raise
+
+
+def compile_here(sources: list[Any], capability: int, debug: bool) -> list[Image]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    prepared(capability, 4)  # imports Triton, or says that it is missing
+    with line_numbers(debug), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(lambda s: compiled(s, capability), sources))
 
 
 def digest(source: Any, capability: int, debug: bool) -> str:
@@ -151,8 +169,7 @@ def digest(source: Any, capability: int, debug: bool) -> str:
 
 def compiled(source: Any, capability: int) -> Image:
     """Raises CompilerBug. May run in several threads at once: the compiler leaves Python's lock,
-    and
-    the assembler is a process of its own."""
+    and the assembler is a process of its own."""
     stages, times, facts, assemble = to_ptx(source, capability)
     if facts.get("global_scratch_size"):  # launches pass none (docs/gpu.md)
         raise CompilerBug("triton", f"{source.name} asks for global scratch memory", source.text)
