@@ -194,6 +194,7 @@ class Recording:
         self.error: BaseException | None = None
         self.wall_ns = 0
         self.waits: list[tuple[str, int, str]] = []
+        self.gpu: dict[str, int] = {}  # how many kernels of each kind ran there
 
     def __enter__(self) -> Recording:
         from rushlight.profiler import recording
@@ -201,6 +202,7 @@ class Recording:
         self._listener = self.records.append
         trace.add_listener(self._listener)
         take_waits()  # those before are not this run's
+        self._before = gpu_counts()
         recording.start(self.batches)
         self._start = time.perf_counter_ns()
         return self
@@ -211,10 +213,18 @@ class Recording:
         self.wall_ns = time.perf_counter_ns() - self._start
         recording.stop(self.batches)
         self.waits = take_waits()
+        after = gpu_counts()
+        self.gpu = {k: n - self._before.get(k, 0) for k, n in after.items()}
+        if self._used_gpu():
+            ran = {k: n for k, n in self.gpu.items() if n and k != "wait_ns"}
+            trace.emit("launch", ", ".join(f"{n} {k}" for k, n in ran.items()), **ran)
         for what, ns, line in self.waits:
             trace.emit("synchronise", what, ms=round(ns / 1e6, 3), at=line)
         trace.remove_listener(self._listener)
         self.error = error
+
+    def _used_gpu(self) -> bool:
+        return any(self.gpu.get(k) for k in ("generated", "library", "copy"))
 
     def _waited(self) -> dict[str, Any]:
         """{"waits": [{line, what, count, ns}, ...]}, the longest first; {} where nothing waited."""
@@ -242,6 +252,7 @@ class Recording:
         keys = {call.ran for call in ran if call.route == "kernel"}
         run = Run(
             self.program, calls, self.records, "compile" if captured else "eager",
+            "gpu" if self._used_gpu() else "cpu",
             wall_ns=self.wall_ns, error=_one_line(self.error), facts=machine() | self._waited(),
             kernels={key: sources.facts(key) for key in sorted(keys)}, captures=captured,
         )  # fmt: skip
@@ -255,6 +266,15 @@ def take_waits() -> list[tuple[str, int, str]]:
     from rushlight import _core
 
     return _core.cuda_waits()
+
+
+def gpu_counts() -> dict[str, int]:
+    """How many GPU kernels of each kind ran so far; {} where no GPU was used."""
+    if "rushlight.runtime.cuda.opening" not in sys.modules:
+        return {}
+    from rushlight import _core
+
+    return _core.cuda_counts()
 
 
 def start_logs() -> None:

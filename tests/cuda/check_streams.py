@@ -108,6 +108,25 @@ def check_waits_can_be_refused():
     stand_in.raises(RuntimeError, "sync debug mode", lambda: cuda.set_sync_debug_mode("loud"))
 
 
+def branching(x):
+    y = (x + 1).relu()
+    return y * 2 if y.sum() > 0 else y
+
+
+def check_explain_names_the_lines_that_wait():
+    found = rl.explain(branching)(rl.ones(3, device="cuda"))
+    assert found.result.tolist() == [4, 4, 4]
+    (wait,) = found.observed.facts["waits"]
+    assert wait["what"] == "bool" and wait["count"] == 1 and "check_streams.py" in wait["line"]
+    assert found.observed.device == "gpu"
+    text = str(found)
+    assert "Where Python waited for the GPU" in text and "eager mode on an NVIDIA GPU" in text
+    calm = rl.explain(lambda x: x + 1)(rl.ones(3, device="cuda"))
+    assert "waits" not in calm.observed.facts
+    here = rl.explain(lambda x: x + 1)(rl.ones(3))
+    assert here.observed.device == "cpu"
+
+
 def check_printing():
     x = rl.arange(3.0).cuda()
     assert repr(x) == "tensor([0., 1., 2.], device='cuda:0')"
