@@ -216,7 +216,7 @@ class Recording:
         after = gpu_counts()
         self.gpu = {k: n - self._before.get(k, 0) for k, n in after.items()}
         if self._used_gpu():
-            ran = {k: n for k, n in self.gpu.items() if n and k != "wait_ns"}
+            ran: dict[str, Any] = {k: n for k, n in self.gpu.items() if n and k != "wait_ns"}
             trace.emit("launch", ", ".join(f"{n} {k}" for k, n in ran.items()), **ran)
         for what, ns, line in self.waits:
             trace.emit("synchronise", what, ms=round(ns / 1e6, 3), at=line)
@@ -259,22 +259,20 @@ class Recording:
         return Explanation(observe(run, operator), calls, result, sources)
 
 
+def opened() -> Any:
+    """The native core where a GPU was opened; else None."""
+    opening = sys.modules.get("rushlight.runtime.cuda.opening")
+    return opening._core if opening is not None and opening.opened else None
+
+
 def take_waits() -> list[tuple[str, int, str]]:
     """Where Python waited for a GPU since the last time this was asked: (what, ns, line)."""
-    if "rushlight.runtime.cuda.opening" not in sys.modules:  # no GPU was used
-        return []
-    from rushlight import _core
-
-    return _core.cuda_waits()
+    return opened().cuda_waits() if opened() else []
 
 
 def gpu_counts() -> dict[str, int]:
     """How many GPU kernels of each kind ran so far; {} where no GPU was used."""
-    if "rushlight.runtime.cuda.opening" not in sys.modules:
-        return {}
-    from rushlight import _core
-
-    return _core.cuda_counts()
+    return opened().cuda_counts() if opened() else {}
 
 
 def start_logs() -> None:
