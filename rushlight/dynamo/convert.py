@@ -136,12 +136,14 @@ class Record:
                 state["number"] = True
 
     def stop(self, failures: Any) -> None:
-        what = "its inputs vary"
+        told: dict[str, list[str]] = {}  # what varies -> how it failed each capture's guard
         for entry, index, seen in failures or ():
             known = self.by_guards.get(id(entry[0]))
             if known is not None and 0 <= index < len(known.guards):
-                what = explain_failure(known.guards[index], seen)
-                break
+                guard = known.guards[index]
+                name = guard.source.name if guard.source is not None else guard.kind
+                told.setdefault(name, []).append(explain_failure(guard, seen))
+        what = max(told.values(), key=len)[-1] if told else "its inputs vary"
         self.stopped = (
             f"{self.function.__qualname__} was captured {len(self.entries)} times; {what}"
         )

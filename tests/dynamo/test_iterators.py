@@ -224,3 +224,16 @@ def test_a_list_that_may_be_the_one_iterated_over():
         assert f(iter([1]), [5]) == (1, None)
         v = [1]
         assert f(iter(v), v) == (1, 1)
+
+
+def test_the_limit_names_what_varies():
+    def fn(x, names):
+        for name in names:
+            graph_break()
+            x = x + len(name)
+        return x
+
+    dynamo.reset()
+    f = rl.compile(fn, backend="eager")
+    with pytest.warns(UserWarning, match="captured 8 times; expected name == '.*', got '"):
+        assert f(x, ["a" * n for n in range(1, 13)]).tolist() == [78, 79, 80]
