@@ -128,6 +128,8 @@ class Compiled:
                 self.forms = {again: form}
         if not isinstance(form, Form):
             return form(*inputs)
+        if form.asked and not form.fits(inputs):
+            return self.gm(*inputs)
         if self.check > 0:
             self.check -= 1
             return self.checked(form, inputs)
@@ -263,6 +265,8 @@ class Compiled:
             examples[i] = inputs[i]
         trace.doing("functionalise")
         begun, learning = time.perf_counter(), mask != 0
+        asked = self.env.relations
+        known = len(asked)
         wanted = [k for k, i in enumerate(self.tensors) if mask >> i & 1]
         before = _core.mode()
         with recording():
@@ -288,6 +292,7 @@ class Compiled:
             form: Form = (
                 Training(self, made, tuple(wanted), active) if wanted else Inference(self, made)
             )
+        form.asked = tuple(asked[known:])
         form.leaves = after & LEFT if (before ^ after) & LEFT else None
         form.milliseconds = {"functionalise": took, **form.milliseconds}
         return form

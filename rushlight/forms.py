@@ -8,6 +8,7 @@ eager mode, with a recorded reason.
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from rushlight.runtime.autograd import Recorded, Roles
 if TYPE_CHECKING:
     from rushlight.compiled import Compiled
 
+RELATIONS = {"==": operator.eq, "<": operator.lt, "<=": operator.le}
 CASTING = casting.AUTOCAST | casting.HALF  # of the mode word (docs/native.md)
 
 
@@ -41,6 +43,7 @@ def timed(milliseconds: dict[str, float]) -> str:
 class Form:
     """What the two forms share: which arguments go to the graph, and its run-time numbers."""
 
+    asked: tuple = ()  # comparisons of sizes that were asked when it was made, and their answers
     leaves: int | None = None  # mode bits that a call leaves behind, where it changes any
 
     def __init__(self, c: Compiled, made: Functionalised) -> None:
@@ -101,6 +104,19 @@ class Form:
     def sizes(self, tensors: tuple, numbers: tuple = ()) -> dict[str, int]:
         found = {name: tensors[i].shape[d] for name, (i, d) in self.places.items()}
         return found | dict(zip(self.made.graph.numbers, numbers))
+
+    def fits(self, inputs: tuple) -> bool:
+        """Whether the sizes of this call compare as those of the call that the form was made for:
+        what the capture itself asked, its guards have seen to."""
+        known = self.sizes(self.tensors(inputs), tuple(inputs[i] for i in self.varying))
+        value = lambda v: v.evaluate(known) if isinstance(v, sym.Sym) else v
+        for relation, a, b, answer in self.asked:
+            if RELATIONS[relation](value(a), value(b)) is not answer:
+                told = f"{a} {relation} {b} is not {answer}, as it was for the first call"
+                hint = "This call runs in eager mode."
+                refuse("fallback.sizes", self.made.graph.name, told, hint)
+                return False
+        return True
 
     def __call__(self, *inputs: Any) -> Any:
         raise NotImplementedError

@@ -83,6 +83,8 @@ IDS: dict[str, Id] = {i.id: i for i in (
         "A recurrent layer runs by its own kernels, between the compiled parts of its graph."),
     Id("fallback.tape", "fallback",
         "An autograd.Function or a hook runs between the compiled parts of its graph."),
+    Id("fallback.sizes", "fallback",
+        "The sizes of a call compare otherwise than those that its graph was compiled for."),
     Id("fallback.number", "fallback",
         "A float that varies decides what is computed, so each of its values gets a graph."),
     Id("fallback.library", "fallback",

@@ -400,6 +400,23 @@ def test_symbolic_sizes_draw_and_write():
     assert len(compiled.forms) == 1
 
 
+def test_sizes_that_compare_otherwise_later():
+    """What only compiling asks of sizes is no guard of the capture: such a call is eager mode's."""
+    from rushlight.fake import symbolic
+    from rushlight.sym import ShapeEnv
+
+    def fn(a):
+        return a.view(-1, 2).sum(1), a.reshape(2, -1).relu()
+
+    compiled = compile_fx(fn, [symbolic(x(6, 4), ShapeEnv(), dims=(0, 1))])
+    with collect() as records:
+        for shape in ((6, 4), (8, 2), (2, 2), (4, 1), (1, 4), (2, 1), (6, 2)):
+            a = x(*shape)
+            same(compiled(a), fn(a))
+    assert any(r.name == "fallback.sizes" for r in records)
+    assert len(compiled.forms) == 1
+
+
 def test_inputs_that_share_memory_are_followed():
     def fn(a, b):
         a[1:].add_(b)
