@@ -132,7 +132,7 @@ class Functional(Proxy):
 
     @property
     def data(self) -> Any:
-        raise Unsupported("compile", "Tensor.data of what a graph computes", "Use detach().")
+        return self.detach()  # versions are no matter of a graph
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -140,8 +140,6 @@ class Functional(Proxy):
 
     def detach(self) -> Any:
         return TABLE["detach"](self)
-
-    data = property(detach)  # versions are no matter of a graph
 
     def requires_grad_(self, on: bool = True) -> Any:
         raise Unsupported("compile", "requires_grad_() inside a graph", "Call it before.")

@@ -400,6 +400,15 @@ def test_symbolic_sizes_draw_and_write():
     assert len(compiled.forms) == 1
 
 
+def test_data_is_read_and_not_assigned():
+    both(lambda a, b: (a * 2).data + b, x(4, 5), x(5))
+    a = x(4, 5)
+    compiled = compile_fx(lambda a: (a * 2).t_() + 1, [a])  # eager mode's own t_ assigns it
+    with config.changed(strict=True), collect() as records:
+        same(compiled(a), (a * 2).t_() + 1)
+    assert any(r.name == "fallback.graph" for r in records)
+
+
 def test_sizes_that_compare_otherwise_later():
     """What only compiling asks of sizes is no guard of the capture: such a call is eager mode's."""
     from rushlight.fake import symbolic
