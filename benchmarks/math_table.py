@@ -42,7 +42,7 @@ SIZE = 4096
 HEAD = """\
 # Scalar math
 
-What `rushlight/loops/prelude.h` and `prelude_f64.h` compute, how far from exact, how fast. The same
+What `rushlight/loops/prelude*.h` compute, how far from exact, how fast. The same
 bits on x86-64-v2, v3 and v4. Written by `benchmarks/math_table.py`; `tests/loops/test_prelude.py`
 holds the bounds.
 

@@ -1,4 +1,4 @@
-"""Fit the polynomials of rushlight/loops/prelude.h and prelude_f64.h.
+"""Fit the polynomials of rushlight/loops/prelude_f32.h and prelude_f64.h.
 
     python tools/fit_polynomials.py [NAME ...]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rushlight.loops import cpp
 from rushlight.loops.expr import Kernel, show
+from rushlight.loops.words import PRELUDE_FILES
 
 ENTRY = (
     'extern "C" __attribute__((visibility("default"))) rl_i64 {symbol}(void* const* p, '
@@ -46,7 +47,7 @@ def emitter() -> str:
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 
-EMITTER = ("cpp.py", "expr.py", "nest.py", "prelude.h", "prelude_f64.h")
+EMITTER = ("cpp.py", "expr.py", "nest.py", "words.py", *PRELUDE_FILES)
 
 
 def needed_math(code: str) -> str:
@@ -57,7 +58,8 @@ def needed_math(code: str) -> str:
     while words:
         new = {by_name[w] for w in words if w in by_name} - found
         found |= new
-        words = {w for i in new for w in re.findall(r"\b(?:rl|RL)_\w+", pieces[i])}
+        texts = [spelled(pieces[i], pieces, by_name) for i in new]
+        words = {w for text in texts for w in re.findall(r"\b(?:rl|RL)_\w+", text)}
     return "\n".join(
         pieces[i]
         for i in sorted(found | {i for i, p in enumerate(pieces) if p.startswith("typedef")})
@@ -70,7 +72,7 @@ def prelude() -> tuple[list[str], dict[str, int]]:
     folder = Path(cpp.__file__).parent
     pieces: list[str] = []
     by_name: dict[str, int] = {}
-    for name in ("prelude.h", "prelude_f64.h"):
+    for name in PRELUDE_FILES:
         for piece in cut((folder / name).read_text(encoding="utf-8")):
             for made in names(piece, pieces, by_name):
                 by_name.setdefault(made, len(pieces))
@@ -101,6 +103,20 @@ def names(piece: str, pieces: list[str], by_name: dict[str, int]) -> list[str]:
         or re.search(r"\b(rl_\w+)\s*(?:\(|\[|=)", piece)
     )
     return [found[1]] if found else []
+
+
+def spelled(piece: str, pieces: list[str], by_name: dict[str, int]) -> str:
+    """A piece's text; with a macro's call, what the macro spells with its arguments."""
+    called = re.match(r"(RL_\w+)\(([^)]*)\)$", piece)
+    if not called or called[1] not in by_name:
+        return piece
+    macro = pieces[by_name[called[1]]]
+    head = re.match(r"#define\s+\w+\(([^)]*)\)", macro)
+    given = dict(zip(re.split(r"\s*,\s*", head[1] if head else ""), called[2].split(", ")))
+    pasted = re.sub(
+        r"\w+(?:##\w+)+", lambda m: "".join(given.get(p, p) for p in m[0].split("##")), macro
+    )
+    return f"{piece}\n{pasted}"
 
 
 def cut(text: str) -> list[str]:

@@ -8,7 +8,6 @@ Folds follow the order that the loop IR states: blocks of BLOCK elements, LANES 
 from rushlight import dtypes
 
 from .expr import (
-    IDENTITY,
     LANES,
     Apply,
     Axis,
@@ -24,109 +23,26 @@ from .expr import (
     text,
 )
 from .nest import COSTLY
+from .words import (
+    BITS,
+    SHORT,
+    C,
+    apply,
+    cast,
+    combined,
+    cuts_quotients,
+    divides,
+    identity,
+    literal,
+    nan_back,
+    watched,
+)
 
 BLOCK = 4096                        # elements of a row that one set of lanes adds up
 OTHER_STRIDES = -1                  # what a specialised kernel returns when called with other strides (no index gives it)
 STAGED = 512                        # elements of a block that the stages of a long body run over
 COLUMNS = 256                       # rows side by side in the form for rows that lie across memory: long runs of each line
-C = {"bool": "bool", "uint8": "rl_u8", "int8": "rl_i8", "int16": "rl_i16", "int32": "rl_i32", "int64": "rl_i64",
-     "float16": "rl_u16", "bfloat16": "rl_u16", "float32": "float", "float64": "double"}
-SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
-         "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
-PRELUDE = {"power": "pow", "integer_power": "ipow", "rint": "round", "floor_divide": "floor_div", "trunc_divide": "trunc_div",
-           "bitwise_left_shift": "shl", "bitwise_right_shift": "shr", "next_float": "nextafter"}         # words that prelude.h knows by another name
-DIVISIONS = ("floor_divide", "trunc_divide", "fmod", "remainder")           # of integers: a divisor of 0 is told of
-INFIX = {"add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-         "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
-
-
-def literal(value, dtype):
-    if dtype in ("float32", "float64"):
-        f, value = "f" if dtype == "float32" else "", float(value)
-        if value != value:
-            return f'__builtin_nan{f}("")'
-        if value in (float("inf"), float("-inf")):
-            return f"{'-' if value < 0 else ''}__builtin_inf{f}()"
-        return f"({C[dtype]}){value!r}" if dtype == "float32" else repr(value)
-    if dtype == "bool":
-        return "true" if value else "false"
-    if int(value) == -2 ** 63:
-        return "(-9223372036854775807ll - 1)"
-    return f"({C[dtype]}){int(value)}ll"
-
-
-def identity(combine, dtype):
-    if combine in ("add", "mul"):
-        return literal(IDENTITY[combine], dtype)
-    if dtype in dtypes.INTEGERS:
-        bits = 8 * dtypes.TABLE[dtype].itemsize
-        low, high = (0, 2 ** bits - 1) if dtype == "uint8" else (-2 ** (bits - 1), 2 ** (bits - 1) - 1)
-        return literal(low if combine == "max" else high, dtype)
-    if dtype == "bool":
-        return "false" if combine == "max" else "true"
-    return literal(IDENTITY[combine], dtype)
-
-
-def cast(value, source, target):
-    """C for a conversion between storage types; half types go through float32."""
-    if source == target:
-        return value
-    if source in dtypes.HALVES:
-        wide = f"rl_{SHORT[source]}_to_f32({value})"
-        return cast(wide, "float32", target)
-    if target in dtypes.HALVES:
-        return f"rl_f32_to_{SHORT[target]}({cast(value, source, 'float32')})"
-    if target == "bool":
-        return f"({value} != 0)"
-    if dtypes.is_floating(source) and target in dtypes.INTEGERS:
-        return f"rl_{SHORT[source]}_to_{SHORT[target]}({value})"
-    return f"({C[target]})({value})"
-
-
-def combined(combine, a, b, dtype):
-    if combine in ("add", "mul"):
-        return f"({a} {INFIX[combine]} {b})"
-    less = "<" if combine == "min" else ">"
-    if dtypes.is_floating(dtype):
-        return f"({b} != {b} || {b} {less} {a} ? {b} : {a})"
-    return f"({b} {less} {a} ? {b} : {a})"
-
-
-def divides(v):
-    return v.word in DIVISIONS and not dtypes.is_floating(v.args[-1].dtype)
-
-
-def apply(word, args, dtype, source):
-    """C for one word of the scalar table. `source` is the dtype of its last argument (a comparison's result is bool)."""
-    if word == "where":
-        return f"({args[0]} ? {args[1]} : {args[2]})"
-    if word == "neg":
-        return f"(-{args[0]})"
-    if word == "checked":
-        return f"rl_checked({args[0]}, {args[1]}, &error)"
-    if word in ("uniform", "normal"):
-        return f"rl_{word}_{SHORT[dtype]}({args[0]}, {args[1]})"
-    if word == "bitwise_not":
-        return f"({C[dtype]})(~{args[0]})"
-    if word == "logical_not":
-        return f"(!{args[0]})"
-    if word in INFIX:
-        return f"({args[0]} {INFIX[word]} {args[1]})"
-    if word in DIVISIONS and not dtypes.is_floating(source):
-        args = [args[0], f"rl_divisor({args[1]}, &error)"]
-    if word == "div" and dtypes.is_floating(source):
-        return f"({args[0]} / {args[1]})"
-    if word in ("maximum", "minimum"):
-        return maximum(word, args, source)
-    return f"rl_{PRELUDE.get(word, word)}_{SHORT[source]}({', '.join(args)})"
-
-
-def maximum(word, args, dtype):
-    a, b = args
-    sign = ">" if word == "maximum" else "<"
-    if dtypes.is_floating(dtype):                       # NaN wins, from either side
-        return f"({a} != {a} || {a} {sign} {b} ? {a} : {b})"
-    return f"({a} {sign} {b} ? {a} : {b})"
+ROW_LANE = "_lane[l]"               # where a row's lanes are
 
 
 class Body:
@@ -134,7 +50,8 @@ class Body:
 
     def __init__(self, kernel: Kernel, vector=True):
         self.kernel, self.vector, self.lines, self.depth, self.arrays = kernel, vector, [], 1, set()
-        self.staged = self.cuts = False                 # cuts: whether a float became an integer
+        self.staged = self.near = False                 # near: no quotient is far
+        self.cuts = False                               # whether a float became an integer
         self.dtype = {b.name: b.dtype for b in kernel.buffers} | {name: d for name, d, _ in kernel.locals}
 
     def put(self, line):
@@ -178,7 +95,7 @@ class Body:
                 place = f"{b}[{self.address(terms)}]"
                 return f"({place} != 0)" if d == "bool" else place
             case Apply(w, args, d):
-                return apply(w, [self.expr(a) for a in args], d, args[-1].dtype)
+                return apply(w, [self.expr(a) for a in args], d, args[-1].dtype, self.near)
         raise TypeError(f"no C++ for {text(e)}")
 
     def address(self, terms):
@@ -225,6 +142,9 @@ class Body:
         for a, n in outer:
             self.loop(a, n)
         for section in self.kernel.sections:
+            if any(cuts_quotients(v) for _, v in section.lets) and not self.gathers(section):
+                self.near_or_far(axis, size, section)
+                continue
             stages = self.stages(section) if self.staged else [section]
             if len(stages) > 1:
                 self.in_stages(axis, size, stages)
@@ -237,6 +157,34 @@ class Body:
             self.close()
         for _ in outer:
             self.close()
+
+    def near_or_far(self, axis, size, section):
+        """Blocks of elements: where no quotient in one is far, which is asked first, a vector loop; else the slow way."""
+        self.open(f"for (rl_i64 first = 0; first < {size}; first += {STAGED})")
+        self.put(f"const int count = {size} - first < {STAGED} ? (int)({size} - first) : {STAGED};")
+        self.put("int far = 0;")
+        last = max(i for i, (_, v) in enumerate(section.lets) if cuts_quotients(v))
+        self.near = True
+        if self.vector:
+            self.put("#pragma omp simd reduction(|:far)")
+        self.open("for (int c = 0; c < count; ++c)")
+        self.put(f"const rl_i64 {axis} = first + c;")
+        for name, value in section.lets[:last + 1]:
+            if cuts_quotients(value):
+                self.put(f"far |= rl_far_{SHORT[value.dtype]}({', '.join(self.expr(a) for a in value.args)});")
+            self.put(f"const {C[name.dtype]} {name.text} = {self.expr(value)};")
+        self.close()
+        body = lambda: (self.lets(section), [self.store(s) for s in section.stores])
+        self.open("if (!far)")
+        self.across(axis, section, body)
+        self.close()
+        self.near = False
+        self.open("else")
+        vector, self.vector = self.vector, False
+        self.across(axis, section, body)
+        self.vector = vector
+        self.close()
+        self.close()
 
     def stages(self, section):
         """A long body cut at each costly word: one that waits for another leaves the processor idle, where a short loop
@@ -313,6 +261,8 @@ class Body:
             self.put(f"{C[name.dtype]} {name.text}{suffix}[{LANES}];")
             if suffix == "_all":
                 self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_all[l] = {identity(combine, name.dtype)};")
+            elif watched(name, combine):
+                self.put(f"{BITS[name.dtype]} {name.text}_top[{LANES}];")
 
     def block(self, section):
         """The elements from `start` on, at most BLOCK of them, folded into the lanes."""
@@ -321,18 +271,23 @@ class Body:
         for name, combine, _ in section.folds:
             start = identity(combine, name.dtype)
             self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_lane[l] = {start};")
+            if watched(name, combine):
+                self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_top[l] = 0;")
         self.put("rl_i64 next = start;")
         self.open(f"for (; next + {LANES} <= stop; next += {LANES})")
         self.simd(section)
         self.open(f"for (int l = 0; l < {LANES}; ++l)")
         self.put(f"const rl_i64 {axis} = next + l;")
-        self.step(section, "_lane[l]")
+        self.step(section, ROW_LANE)
         self.close()
         self.close()
         self.open("for (int l = 0; next < stop; ++next, ++l)")
         self.put(f"const rl_i64 {axis} = next;")
-        self.step(section, "_lane[l]")
+        self.step(section, ROW_LANE)
         self.close()
+        for name, combine, _ in section.folds:
+            if watched(name, combine):
+                self.put(f"for (int l = 0; l < {LANES}; ++l) {nan_back(name)}")
 
     def add_lanes(self, section, lane):
         """A block's lanes added to those of the blocks before it. `lane`: where lane l of a fold, of so many bytes on, is."""
@@ -392,6 +347,11 @@ class Body:
         self.lets(section)
         for name, combine, value in section.folds:
             at = name.text + where
+            if watched(name, combine) and where == ROW_LANE:
+                v, t, top = self.expr(value), SHORT[name.dtype], f"{name.text}_top[l]"
+                self.put(f"{at} = {v} {'<' if combine == 'min' else '>'} {at} ? {v} : {at};")
+                self.put(f"{top} = rl_larger_magnitude_{t}({top}, {v});")
+                continue
             self.put(f"{at} = ({C[name.dtype]}){combined(combine, at, self.expr(value), name.dtype)};")
         for s in section.stores:
             self.store(s)
@@ -462,7 +422,10 @@ class Body:
             self.open(f"for (int w = {LANES // 2}; w; w /= 2)")
             self.lanes_across(f"{name.text}_all[l][c] = ({C[name.dtype]}){both};", "w")
             self.close()
-            self.put(f"for (int c = 0; c < count; ++c) {name.text}[c] = {name.text}_all[0][c];")
+            top = f"{name.text}_all[0][c]"
+            if watched(name, combine):      # as rows give it: one NaN, whatever came by
+                top = f"{top} != {top} ? RL_NAN_{SHORT[name.dtype].upper()} : {top}"
+            self.put(f"for (int c = 0; c < count; ++c) {name.text}[c] = {top};")
 
     def lanes_across(self, statement, lanes=LANES):
         """A statement for each lane of each of the rows side by side."""

@@ -17,6 +17,7 @@ from rushlight.ops.declare import MISSING, RUN, derived
 
 from . import cpp
 from .lower import Operand, Run, device_outer, generic
+from .words import PRELUDE_FILES
 
 ELEMENT = 1 << 30                   # in KernelEntry.serial: the kernel uses the element counter
 
@@ -95,7 +96,7 @@ def cpp_text(text):
 
 def prelude():
     here = Path(__file__).parent
-    return "\n".join(f'#include "{here / name}"' for name in ("prelude.h", "prelude_f64.h") if (here / name).exists())
+    return "\n".join(f'#include "{here / name}"' for name in PRELUDE_FILES)
 
 
 STRUCT = """typedef rl_i64 (*rl_kernel)(void* const* p, const rl_i64* n, const rl_number* s);

@@ -1,5 +1,5 @@
-// Rushlight's scalar math for float64, and what float32 takes from it. Include prelude.h first; the
-// same rules hold.
+// Rushlight's scalar math for float64, and what float32 takes from it. The rules of prelude.h
+// hold.
 #ifndef RUSHLIGHT_PRELUDE_F64_H
 #define RUSHLIGHT_PRELUDE_F64_H
 
@@ -31,8 +31,14 @@ RL_FN bool rl_isnan_f64(double x) { return x != x; }
 RL_FN bool rl_isinf_f64(double x) { return __builtin_fabs(x) == RL_INF_F64; }
 RL_FN bool rl_isfinite_f64(double x) { return __builtin_fabs(x) < RL_INF_F64; }
 RL_FN bool rl_signbit_f64(double x) { return rl_bits_f64(x) >> 63; }
-RL_FN double rl_minimum_f64(double a, double b) { double m = a < b ? a : b; return a != a ? a : m; }
-RL_FN double rl_maximum_f64(double a, double b) { double m = a > b ? a : b; return a != a ? a : m; }
+RL_FN double rl_minimum_f64(double a, double b) {
+    double m = a < b ? a : b;
+    return rl_make_f64(rl_bits_f64(m) | -(rl_u64)(a != a));
+}
+RL_FN double rl_maximum_f64(double a, double b) {
+    double m = a > b ? a : b;
+    return rl_make_f64(rl_bits_f64(m) | -(rl_u64)(a != a));
+}
 RL_FN double rl_fmin_f64(double a, double b) { double m = a < b ? a : b; return b != b ? a : m; }
 RL_FN double rl_fmax_f64(double a, double b) { double m = a > b ? a : b; return b != b ? a : m; }
 RL_FN double rl_sign_f64(double x) { return (double)((x > 0) - (x < 0)); }
@@ -558,15 +564,5 @@ RL_FN double rl_lgamma_f64(double x) {
     return x != x ? x : y;
 }
 RL_FN float rl_lgamma_f32(float x) { return (float)rl_lgamma_f64(x); }
-
-RL_FN double rl_normal_f64(rl_u64 seed, rl_u64 counter) {
-    rl_block w = rl_philox(seed, counter, 0);
-    double u = rl_unit_f64(w.a, w.b) + 1.1102230246251565e-16, q = rl_unit_f64(w.c, w.d) * 4.0;
-    double t = q + RL_MAGIC_F64, r = (q - (t - RL_MAGIC_F64)) * 1.5707963267948966;
-    rl_u64 n = rl_bits_f64(t) + 1;
-    double s = rl_sin_core_f64(r, 0.0), c = rl_cos_core_f64(r, 0.0), y = (n & 1) ? c : s;
-    y = rl_make_f64(rl_bits_f64(y) ^ ((n & 2) << 62));
-    return __builtin_sqrt(-2.0 * rl_log_f64(u)) * y;
-}
 
 #endif

@@ -1,8 +1,8 @@
 """The scalar math of GPU kernels, as Triton functions. Takes and gives blocks or scalars of one dtype.
 
-What networks spend their time in (exponentials, logarithms, tanh, erf, random numbers) is prelude.h's own float32
+What networks spend their time in (exponentials, logarithms, tanh, erf, random numbers) is prelude_f32.h's own float32
 arithmetic, in the same order with the same fused multiply-adds: the bits are the CPU's. Sums and quotients are rounded once.
-What prelude.h computes by way of double comes from the vendor's libdevice here: within 4 ulp instead (docs/gpu.md).
+What prelude_f32.h computes by way of double comes from the vendor's libdevice here: within 4 ulp instead (docs/gpu.md).
 
 Imported by generated kernels as `rl`; importing it loads Triton.
 """
@@ -356,7 +356,7 @@ def ipow_unsigned(a, b, BITS: tl.constexpr):
     return power
 
 
-# ---- random numbers: Philox4x32-10, the same words as prelude.h
+# ---- random numbers: Philox4x32-10, the same words as prelude_random.h
 
 
 @triton.jit

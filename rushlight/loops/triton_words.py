@@ -4,7 +4,7 @@
 """
 from rushlight import dtypes
 
-from .cpp import DIVISIONS, INFIX, PRELUDE, SHORT
+from .words import DIVISIONS, INFIX, PRELUDE, SHORT
 
 POINTER = {"bool": "*u8", "uint8": "*u8", "int8": "*i8", "int16": "*i16", "int32": "*i32", "int64": "*i64",
            "float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "float64": "*fp64"}

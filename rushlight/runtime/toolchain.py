@@ -19,6 +19,8 @@ from rushlight.reasons import refuse
 
 FLAGS = (
     "-O2",
+    "-fpeel-loops",
+    "--param=max-completely-peel-times=8",
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",

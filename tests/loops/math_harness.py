@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rushlight.loops.words import PRELUDE_FILES
+
 HERE = Path(__file__).resolve().parent
 LOOPS = HERE.parents[1] / "rushlight" / "loops"
 SETS = {
@@ -25,6 +27,7 @@ UNARY = (
     " atanh erf erfc lgamma sigmoid sqrt rsqrt reciprocal floor ceil trunc round abs sign"
 ).split()
 BINARY = ("pow atan2 fmod remainder floor_div copysign nextafter fmin fmax minimum maximum").split()
+REMAINDERS = "fmod remainder floor_div".split()
 TESTS = "isnan isinf isfinite signbit".split()
 INTEGERS = {f"{k}{w}": f"rl_{k}{w}" for k in "iu" for w in (8, 16, 32, 64)}
 INTEGER_UNARY = "neg abs sign".split()
@@ -46,6 +49,8 @@ def table():
     for s, t in FLOATS.items():
         out |= {f"{f}_{s}": (t, (t,)) for f in UNARY}
         out |= {f"{f}_{s}": (t, (t, t)) for f in BINARY}
+        out |= {f"{f}_near_{s}": (t, (t, t)) for f in REMAINDERS}
+        out[f"far_{s}"] = ("bool", (t, t))
         out |= {f"{f}_{s}": ("bool", (t,)) for f in TESTS}
         out |= {f"{s}_to_{i}": (c, (t,)) for i, c in INTEGERS.items()}
         out[f"{s}_to_bool"] = ("bool", (t,))
@@ -63,7 +68,7 @@ TABLE = table()
 
 
 def source(names):
-    lines = [f'#include "{LOOPS / h}"' for h in ("prelude.h", "prelude_f64.h")]
+    lines = [f'#include "{LOOPS / h}"' for h in PRELUDE_FILES]
     for name in names:
         result, args = TABLE[name]
         given = ", ".join(f"const {t} *__restrict__ a{k}" for k, t in enumerate(args))

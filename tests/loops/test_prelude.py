@@ -327,6 +327,34 @@ def test_integers(integers, name):
             assert g == want, (function, x, y)
 
 
+# ---- remainders
+
+
+@pytest.mark.parametrize("t", harness.FLOATS)
+def test_near_remainders_give_the_exact_bits(libraries, t):
+    """Wherever a pair is not far: quotients on both sides of integers, denormals, signed zeros."""
+    dtype, ints = DTYPES[harness.FLOATS[t]], {"f32": np.uint32, "f64": np.uint64}[t]
+    random, n = np.random.default_rng(1), 200_000
+    y = random.integers(0, 2**32, n, np.uint64) << (32 if t == "f64" else 0)
+    y = (y | random.integers(0, 2**32, n, np.uint64)).astype(ints).view(dtype)
+    with np.errstate(all="ignore"):
+        q = np.exp2(random.uniform(-2, 29, n)).astype(dtype)
+        q[: n // 2] = np.rint(q[: n // 2])  # products of integers, exact or one bit beside
+        x = (q * y).astype(dtype)
+        x[1::4] = np.nextafter(x[1::4], dtype(np.inf))
+        x[2::4] = np.nextafter(x[2::4], -dtype(np.inf))
+    small = ["0", "-0.0", "inf", "-inf", "nan", "1", "-1", "5e-324", "1e-45", "1e-310", "3.5"]
+    ends = np.array(small, dtype)
+    a, b = (v.ravel() for v in np.meshgrid(ends, ends))
+    x, y = np.concatenate([x, a, -x]), np.concatenate([y, b, y])
+    for library in libraries.values():
+        near = ~library(f"far_{t}", x, y)
+        assert 0.5 < near.mean() < 0.999
+        for f in harness.REMAINDERS:
+            exact = library(f"{f}_{t}", x, y)[near]
+            assert same_bits(library(f"{f}_near_{t}", x, y)[near], exact), f
+
+
 # ---- random numbers
 
 
