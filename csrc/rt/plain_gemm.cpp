@@ -6,6 +6,7 @@
 
 #include "halves.h"
 #include "libraries.h"
+#include "row_loops.h"
 #include "threads.h"
 
 namespace rl {
@@ -41,7 +42,8 @@ uint64_t number<uint64_t>(double v) {
 
 // ---- the loop
 
-constexpr int kRows = 64, kCols = 64, kDeep = 128, kStrip = 16, kQuad = 4;
+constexpr int kRows = 64, kDeep = 128;
+constexpr int kCols = Product::kCols, kStrip = Product::kStrip, kQuad = Product::kQuad;
 
 struct Call {
   const Gemm* gemm;
@@ -50,19 +52,6 @@ struct Call {
   double alpha, beta;
   int64_t row_blocks, col_blocks;
 };
-
-// c[4, 16] += a[4, depth] b[depth, 16]; a is packed in fours, b in rows of kCols.
-template <class A>
-void micro(int64_t depth, const A* a, const A* b, A* c) {
-  A sum[kQuad][kStrip];
-  for (int i = 0; i < kQuad; ++i)
-    for (int j = 0; j < kStrip; ++j) sum[i][j] = c[i * kCols + j];
-  for (int64_t p = 0; p < depth; ++p)
-    for (int i = 0; i < kQuad; ++i)
-      for (int j = 0; j < kStrip; ++j) sum[i][j] += a[p * kQuad + i] * b[p * kCols + j];
-  for (int i = 0; i < kQuad; ++i)
-    for (int j = 0; j < kStrip; ++j) c[i * kCols + j] = sum[i][j];
-}
 
 template <class T, class A>
 void finish(const Gemm& g, const A* acc, int64_t batch, int64_t i, int64_t j, int64_t count,
@@ -84,6 +73,7 @@ template <class T, class A>
 void blocks(void* context, int64_t begin, int64_t end) {
   const Call& call = *static_cast<const Call*>(context);
   const Gemm& g = *call.gemm;
+  const ProductLoop<A> micro = product_loop<A>();
   static thread_local A a[kRows * kDeep], b[kDeep * kCols], c[kRows * kCols];
   for (int64_t block = begin; block < end; ++block) {
     const int64_t batch = block / (call.row_blocks * call.col_blocks),

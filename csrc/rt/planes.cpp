@@ -1,4 +1,4 @@
-// A layout and its spatial dims -> planes. The choice among the instruction sets of row_loops.cpp.
+// A layout and its spatial dims -> planes.
 #include "planes.h"
 
 #include <cstdlib>
@@ -6,7 +6,6 @@
 
 #include "error.h"
 #include "parallel.h"
-#include "row_loops.h"
 
 namespace rl {
 namespace {
@@ -42,35 +41,6 @@ void gather(const Layout* l, const void* from, void* to) {
 }
 
 }  // namespace
-
-namespace v2 {
-extern const RowLoops<float> floats;
-extern const RowLoops<double> doubles;
-}  // namespace v2
-#ifdef RL_LEVELS
-namespace v3 {
-extern const RowLoops<float> floats;
-extern const RowLoops<double> doubles;
-}  // namespace v3
-namespace v4 {
-extern const RowLoops<float> floats;
-extern const RowLoops<double> doubles;
-}  // namespace v4
-#define RL_BEST(name) level == '4' ? v4::name : level == '3' ? v3::name : v2::name
-#else
-#define RL_BEST(name) v2::name
-#endif
-
-template <>
-const RowLoops<float>& row_loops<float>() {
-  [[maybe_unused]] static const char level = cpu_isa()[1];
-  return RL_BEST(floats);
-}
-template <>
-const RowLoops<double>& row_loops<double>() {
-  [[maybe_unused]] static const char level = cpu_isa()[1];
-  return RL_BEST(doubles);
-}
 
 Planes planes_of(const RoutineOperand& x, int nd, bool readable) {
   const Layout* l = x.layout;

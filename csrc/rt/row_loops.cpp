@@ -1,6 +1,7 @@
 // The loops of row_loops.h for one instruction set, RL_LEVEL (v2 where nobody says). No header with code is included: what this
 // file instantiates could otherwise be the copy that the whole library uses.
 #include <cstdint>
+#include <type_traits>
 
 #include "row_loops.h"
 
@@ -44,8 +45,50 @@ void divide(T* __restrict to, T by, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] /= by;
 }
 
+#if defined(__AVX512F__)
+constexpr int kVector = 64;
+#elif defined(__AVX__)
+constexpr int kVector = 32;
+#else
+constexpr int kVector = 16;
+#endif
+
+// In registers: four rows of at most two vectors. SSE's products of 64-bit integers, from parts, are slower than scalar ones.
+template <class A>
+void product(int64_t depth, const A* a, const A* b, A* c) {
+  constexpr bool scalar = std::is_same_v<A, uint64_t> && kVector == 16;
+  constexpr int size = scalar ? sizeof(A) : kVector;
+  typedef A Vector __attribute__((vector_size(size), aligned(alignof(A)), may_alias));
+  constexpr int quad = Product::kQuad, strip = Product::kStrip, cols = Product::kCols;
+  constexpr int lanes = size / sizeof(A), wide = strip / lanes < 2 ? 1 : 2;
+  for (int j = 0; j < strip; j += wide * lanes) {
+    Vector sum[quad][wide];
+#pragma GCC unroll 4
+    for (int i = 0; i < quad; ++i)
+#pragma GCC unroll 2
+      for (int v = 0; v < wide; ++v)
+        sum[i][v] = *reinterpret_cast<const Vector*>(c + i * cols + j + v * lanes);
+    for (int64_t p = 0; p < depth; ++p) {
+#pragma GCC unroll 4
+      for (int i = 0; i < quad; ++i)
+#pragma GCC unroll 2
+        for (int v = 0; v < wide; ++v)
+          sum[i][v] += a[p * quad + i] * *reinterpret_cast<const Vector*>(b + p * cols + j + v * lanes);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < quad; ++i)
+#pragma GCC unroll 2
+      for (int v = 0; v < wide; ++v)
+        *reinterpret_cast<Vector*>(c + i * cols + j + v * lanes) = sum[i][v];
+  }
+}
+
 }  // namespace
 
+extern const ProductLoop<uint32_t> product_words = product<uint32_t>;
+extern const ProductLoop<uint64_t> product_longs = product<uint64_t>;
+extern const ProductLoop<float> product_floats = product<float>;
+extern const ProductLoop<double> product_doubles = product<double>;
 extern const RowLoops<float> floats = {larger<float>, add<float>, add_scaled<float>, scale<float>,
                                        divide<float>};
 extern const RowLoops<double> doubles = {larger<double>, add<double>, add_scaled<double>, scale<double>,

@@ -18,4 +18,15 @@ struct RowLoops {
 template <class T>
 const RowLoops<T>& row_loops();  // float, double
 
+// Of products: c[4, 16] += a[4, depth] b[depth, 16], each sum in order of depth; a packed in fours, rows of b and c 64 apart.
+// Integers wrap.
+struct Product {
+  static constexpr int kQuad = 4, kStrip = 16, kCols = 64;
+};
+template <class A>
+using ProductLoop = void (*)(int64_t depth, const A* a, const A* b, A* c);
+
+template <class A>
+ProductLoop<A> product_loop();  // uint32_t, uint64_t, float, double
+
 }  // namespace rl
