@@ -44,22 +44,37 @@ void run_gather(const RoutineCall& c) {
   const RoutineOperand &self = c.in[0], &index = c.in[1], &out = c.out[0];
   const int64_t dim = c.ints[0];
   if (index.layout->numel == 0) return;
-  const int64_t* at = index.as<int64_t>();
-  check_indices(c.op, ErrorKind::Runtime, at, index.layout->numel, size_along(self.layout, dim), dim, false);
+  const int64_t *at = index.as<int64_t>(), size = size_along(self.layout, dim);
   const Meeting m(self.layout, index.layout, dim);
   const int64_t I = m.I(), J = m.J;
+  const auto check = [&] { check_indices(c.op, ErrorKind::Runtime, at, index.layout->numel, size, dim, false); };
+  if (I != 1) check();
   with_size(self.layout->dtype, [&](auto unit) {
     typedef decltype(unit) T;
     const T* x = self.as<T>();
     T* y = out.as<T>();
-    if (I == 1)
-      return parallel(m.O(), grain_of(J * 2), [&](int64_t a, int64_t b) {
-        const int64_t stride = m.stride;
-        for (int64_t o = a; o < b; o++) {
+    if (I == 1) {                        // a row's indices are checked right before they are read again, from the first cache
+      std::atomic<bool> wrong{false};
+      parallel(m.O(), grain_of(J * 2), [&](int64_t a, int64_t b) {
+        const int64_t stride = m.stride, step = 1024;
+        for (int64_t o = a; o < b && !wrong; o++) {
           const T* base = x + m.outer[o];
-          for (int64_t j = o * J; j < (o + 1) * J; j++) y[j] = base[at[j] * stride];
+          for (int64_t j = o * J, end = (o + 1) * J, stop; j < end; j = stop) {
+            stop = std::min(end, j + step);
+            if (!within(at + j, stop - j, 0, size)) {
+              wrong = true;
+              break;
+            }
+            if (stride == 1)
+              for (int64_t k = j; k < stop; k++) y[k] = base[at[k]];
+            else
+              for (int64_t k = j; k < stop; k++) y[k] = base[at[k] * stride];
+          }
         }
       });
+      if (wrong) check();                // says which
+      return;
+    }
     parallel(m.O() * J, grain_of(I * 2), [&](int64_t a, int64_t b) {
       for (int64_t row = a; row < b; row++) {
         const T* base = x + m.outer[row / J];
