@@ -3,6 +3,7 @@
 // An element becomes an unsigned key whose order is the elements': NaN after everything, -0 equal to 0, inverted for descending.
 // Up to 32 bits, key and position share one 64-bit word, so that comparing words is a stable comparison.
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "typed.h"
@@ -149,43 +150,35 @@ void run_sort(const RoutineCall& c) {
   });
 }
 
-// The k least words of a row, in any order, at the front: candidates below a bound are kept, and cut down to k when there are many.
-template <class T>
-void least(Words<T>& words, const T* x, const Rows& r, int64_t k, bool largest) {
-  const int64_t room = std::min(r.n, std::max<int64_t>(4 * k, 256));
-  int64_t held = 0, j = 0;
-  for (; j < room; j++) words[held++] = Word<T>::make(x[j * r.inner], j, largest);
-  auto bound = words[0];
-  auto cut = [&] {
-    if (held <= k) return;
-    std::nth_element(words.begin(), words.begin() + (k - 1), words.begin() + held);
-    held = k;
-    bound = words[k - 1];
-  };
-  cut();
-  constexpr int64_t block = 64;
-  while (j < r.n) {
-    const int64_t stop = std::min(r.n, j + block);
-    if (r.inner == 1 && stop - j == block) {         // most blocks hold nothing beyond the k-th of now
-      const T worst = x[Word<T>::at(bound)];
-      int any = 0;
-      if (largest)
-        for (int64_t i = 0; i < block; i++) any |= !(x[j + i] <= worst);
-      else
-        for (int64_t i = 0; i < block; i++) any |= !(x[j + i] >= worst);
-      if (!any) {
-        j = stop;
-        continue;
-      }
-    }
-    for (; j < stop; j++) {
-      const auto w = Word<T>::make(x[j * r.inner], j, largest);
-      if (!(w < bound)) continue;
-      words[held++] = w;
-      if (held == room) cut();
-    }
+// The least that the k largest elements of a row can be (or, the other way round, the most that the k least can): the row is
+// dealt out to `lanes` lanes, and k lanes hold an element of this size. NaN is passed over.
+template <class T, class Before>
+T bound_of(std::vector<T>& best, const T* x, int64_t n, int64_t k, int64_t lanes, T start, Before before) {
+  best.assign(lanes, start);
+  T* to = best.data();
+  int64_t j = 0;
+  for (; j + lanes <= n; j += lanes)
+    for (int64_t l = 0; l < lanes; l++) to[l] = before(x[j + l], to[l]) ? x[j + l] : to[l];
+  for (int64_t l = 0; j < n; l++, j++) to[l] = before(x[j], to[l]) ? x[j] : to[l];
+  std::nth_element(best.begin(), best.begin() + (k - 1), best.end(), before);
+  return best[k - 1];
+}
+
+// The k least words of a row, in any order, at the front: only of the elements that the bound lets through.
+template <class T, class Before>
+void least(Words<T>& words, std::vector<T>& best, const T* x, int64_t n, int64_t k, bool largest, T start, Before before) {
+  const T bound = bound_of(best, x, n, k, (2 * k + 63) / 64 * 64, start, before);
+  constexpr int64_t block = 16;
+  int64_t held = 0;
+  for (int64_t j = 0; j < n; j += block) {
+    const int64_t stop = std::min(n, j + block);
+    int any = 0;
+    for (int64_t i = j; i < stop; i++) any |= !before(bound, x[i]);
+    if (!any) continue;
+    for (int64_t i = j; i < stop; i++)
+      if (!before(bound, x[i])) words[held++] = Word<T>::make(x[i], i, largest);
   }
-  cut();
+  if (held > k) std::nth_element(words.begin(), words.begin() + (k - 1), words.begin() + held);
 }
 
 // topk(self; dim, k, largest, sorted) -> values, indices
@@ -198,14 +191,25 @@ void run_topk(const RoutineCall& c) {
   with_numbers(c.op, c.in[0].layout->dtype, [&](auto unit) {
     typedef decltype(unit) T;
     each_row<T>(r, 2, [&](int64_t row, Words<T>& words, Words<T>& spare) {
+      typedef std::numeric_limits<T> limits;
+      constexpr T top = limits::has_infinity ? limits::infinity() : limits::max();
+      constexpr T low = limits::has_infinity ? -limits::infinity() : limits::lowest();
       const T* x = c.in[0].as<T>() + r.start(row);
       const int64_t to = row / r.inner * k * r.inner + row % r.inner;
-      if (k * 4 >= r.n) {
+      if (k * 4 >= r.n || r.n < 128) {
         load(words, x, r, largest);
         if (sorted) sort_words<T>(words, spare, r.n);
         else if (k < r.n) std::nth_element(words.begin(), words.begin() + (k - 1), words.begin() + r.n);
       } else {
-        least(words, x, r, k, largest);
+        static thread_local std::vector<T> best, together;
+        const T* line = x;
+        if (r.inner != 1) {
+          together.resize(r.n);
+          for (int64_t j = 0; j < r.n; j++) together[j] = x[j * r.inner];
+          line = together.data();
+        }
+        if (largest) least(words, best, line, r.n, k, true, low, std::greater<T>());
+        else least(words, best, line, r.n, k, false, top, std::less<T>());
         if (sorted) std::sort(words.begin(), words.begin() + k);
       }
       for (int64_t j = 0; j < k; j++) {

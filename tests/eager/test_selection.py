@@ -75,6 +75,29 @@ def test_topk(k, oracle):
         ours.topk(1001)
 
 
+@pytest.mark.parametrize("dtype", ("float32", "float64", "int64", "uint8"))
+def test_topk_of_long_rows(dtype, oracle):
+    """Rows long enough for a bound: ties, NaN everywhere and nowhere, infinities, either dim."""
+    random = np.random.default_rng(0)
+    many = np.full((6, 300), 7.0)
+    many[1] = random.integers(0, 4, 300)
+    many[2:] = random.integers(0, 200, (4, 300))
+    if dtype.startswith("float"):
+        many[3, 10:280] = np.nan
+        many[4, ::7] = np.inf
+        many[4, 3::7] = -np.inf
+        many[5] = np.nan
+    ours, theirs = both(oracle, many.tolist(), dtype)
+    for dim, pair in ((1, (ours, theirs)), (0, (ours.t(), theirs.t()))):
+        for k in (1, 5, 70):
+            for largest in (True, False):
+                found = pair[0].topk(k, dim, largest)
+                expected = pair[1].topk(k, dim, largest)[0]
+                np.testing.assert_array_equal(found[0].numpy(), expected.numpy())
+                taken = pair[0].gather(dim, found[1])
+                np.testing.assert_array_equal(taken.numpy(), found[0].numpy())
+
+
 def test_one_element_a_row(oracle):
     for shape in ((9,), (4, 5), (3, 4, 6)):
         ours, theirs = randn(oracle, *shape)
