@@ -1,6 +1,9 @@
 // Native copies between any layouts and dtypes, fills and folds: what assignment, conversion and
 // the tape use where no operator is needed. Takes tensors that the caller has checked; invariant:
 // dst and src do not overlap partly.
+#include <algorithm>
+#include <tuple>
+
 #include "convert.h"
 #include "devices.h"
 #include "dtype.h"
@@ -10,49 +13,12 @@
 namespace core {
 namespace {
 
-// C++ types by DType, with their value in a type that arithmetic knows.
-template <DType D>
-struct Of;
-template <>
-struct Of<DType::Bool> {
-  using Type = bool;
-};
-template <>
-struct Of<DType::UInt8> {
-  using Type = uint8_t;
-};
-template <>
-struct Of<DType::Int8> {
-  using Type = int8_t;
-};
-template <>
-struct Of<DType::Int16> {
-  using Type = int16_t;
-};
-template <>
-struct Of<DType::Int32> {
-  using Type = int32_t;
-};
-template <>
-struct Of<DType::Int64> {
-  using Type = int64_t;
-};
-template <>
-struct Of<DType::Float16> {
-  using Type = Half;
-};
-template <>
-struct Of<DType::BFloat16> {
-  using Type = BFloat16;
-};
-template <>
-struct Of<DType::Float32> {
-  using Type = float;
-};
-template <>
-struct Of<DType::Float64> {
-  using Type = double;
-};
+// C++ types in the order of DType.
+using Types = std::tuple<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, Half, BFloat16, float,
+    double>;
+template <int D>
+using TypeOf = std::tuple_element_t<D, Types>;
+static_assert(std::tuple_size_v<Types> == rl::kDTypes);
 
 template <class T>
 T value(T v) {
@@ -61,85 +27,93 @@ T value(T v) {
 float value(Half v) { return half_to_float(v); }
 float value(BFloat16 v) { return bfloat16_to_float(v); }
 
-template <class To>
-struct Convert {
-  template <class From>
-  static To from(From v) {
-    if constexpr (std::is_floating_point_v<From> && !std::is_floating_point_v<To>)
-      return static_cast<To>(v >= -9.2233720368547758e18 && v < 9.2233720368547758e18
-                                 ? static_cast<int64_t>(v)
-                                 : INT64_MIN);
-    else return static_cast<To>(v);
-  }
-};
-template <>
-struct Convert<bool> {
-  template <class From>
-  static bool from(From v) {
-    return v != From(0);
-  }
-};
-template <>
-struct Convert<Half> {
-  template <class From>
-  static Half from(From v) {
-    return half_from(v);
-  }
-};
-template <>
-struct Convert<BFloat16> {
-  template <class From>
-  static BFloat16 from(From v) {
-    return bfloat16_from(v);
-  }
-};
+template <class To, class From>
+To converted(From v) {
+  if constexpr (std::is_same_v<To, Half>) return half_from(v);
+  else if constexpr (std::is_same_v<To, BFloat16>) return bfloat16_from(v);
+  else if constexpr (std::is_same_v<To, bool>) return v != From(0);
+  else if constexpr (std::is_floating_point_v<From> && !std::is_floating_point_v<To>)
+    return static_cast<To>(v >= -9.2233720368547758e18 && v < 9.2233720368547758e18
+                               ? static_cast<int64_t>(v)
+                               : INT64_MIN);
+  else return static_cast<To>(v);
+}
 
-using Row = void (*)(char* d, int64_t ds, const char* s, int64_t ss, int64_t n);
+// n elements of any strides; the arguments of all loops over a row.
+using Strided = void (*)(char* d, int64_t ds, const char* s, int64_t ss, int64_t n);
 
-template <DType To, DType From>
-void copy_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
-  using A = typename Of<To>::Type;
-  using B = typename Of<From>::Type;
-  A* to = reinterpret_cast<A*>(d);
-  const B* from = reinterpret_cast<const B*>(s);
-  if constexpr (To == From) {
-    if (ds == 1 && ss == 1) {
-      std::memcpy(d, s, n * sizeof(A));
-      return;
-    }
-    for (int64_t i = 0; i < n; i++) to[i * ds] = from[i * ss];
-  } else if (ds == 1 && ss == 1) {
-    for (int64_t i = 0; i < n; i++) to[i] = Convert<A>::from(value(from[i]));
-  } else {
-    for (int64_t i = 0; i < n; i++) to[i * ds] = Convert<A>::from(value(from[i * ss]));
+template <class To, class From>
+void convert_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
+  To* to = reinterpret_cast<To*>(d);
+  const From* from = reinterpret_cast<const From*>(s);
+  if (ds == 1 && ss == 1) {
+    if constexpr (std::is_same_v<To, From>) std::memcpy(d, s, n * sizeof(To));
+    else
+      for (int64_t i = 0; i < n; i++) to[i] = converted<To>(value(from[i]));
+    return;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    if constexpr (std::is_same_v<To, From>) to[i * ds] = from[i * ss];
+    else to[i * ds] = converted<To>(value(from[i * ss]));
   }
 }
 
-template <DType D>
+template <class T>
 void add_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
-  using A = typename Of<D>::Type;
-  A* to = reinterpret_cast<A*>(d);
-  const A* from = reinterpret_cast<const A*>(s);
+  T* to = reinterpret_cast<T*>(d);
+  const T* from = reinterpret_cast<const T*>(s);
   for (int64_t i = 0; i < n; i++)
-    to[i * ds] = Convert<A>::from(value(to[i * ds]) + value(from[i * ss]));
+    to[i * ds] = converted<T>(value(to[i * ds]) + value(from[i * ss]));
 }
 
-template <int To, int... From>
-Row pick_from(int from, std::integer_sequence<int, From...>) {
-  static const Row rows[] = {copy_row<static_cast<DType>(To), static_cast<DType>(From)>...};
-  return rows[from];
-}
-template <int... To>
-Row pick(int to, int from, std::integer_sequence<int, To...>) {
-  using Each = Row (*)(int);
-  static const Each each[] = {
-      [](int f) { return pick_from<To>(f, std::make_integer_sequence<int, rl::kDTypes>()); }...};
-  return each[to](from);
-}
+// What happens to a row: a copy by the element's size; a conversion by way of int64 or double,
+// which hold every value of the dtypes they stand for; or an addition.
+struct Row {
+  Strided whole = nullptr;                   // copy and addition
+  Strided read = nullptr, write = nullptr;   // conversion: to and from a buffer of 8 bytes each
+  int from = 0, to = 0;                      // bytes of an element
+
+  void operator()(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) const {
+    if (whole) return whole(d, ds, s, ss, n);
+    constexpr int64_t room = 512;
+    int64_t buffer[room];
+    char* const wide = reinterpret_cast<char*>(buffer);
+    for (int64_t i = 0; i < n; i += room) {
+      const int64_t count = std::min(room, n - i);
+      read(wide, 1, s + i * ss * from, ss, count);
+      write(d + i * ds * to, ds, wide, 1, count);
+    }
+  }
+};
+
+using AllDTypes = std::make_integer_sequence<int, rl::kDTypes>;
+
 template <int... D>
-Row pick_add(int d, std::integer_sequence<int, D...>) {
-  static const Row rows[] = {add_row<static_cast<DType>(D)>...};
-  return rows[d];
+Row converting(int to, int from, std::integer_sequence<int, D...>) {
+  static constexpr Strided whole_read[] = {convert_row<int64_t, TypeOf<D>>...};
+  static constexpr Strided real_read[] = {convert_row<double, TypeOf<D>>...};
+  static constexpr Strided whole_write[] = {convert_row<TypeOf<D>, int64_t>...};
+  static constexpr Strided real_write[] = {convert_row<TypeOf<D>, double>...};
+  static constexpr int size[] = {sizeof(TypeOf<D>)...};
+  const bool real = rl::is_floating(static_cast<DType>(from));
+  return {nullptr, (real ? real_read : whole_read)[from], (real ? real_write : whole_write)[to],
+      size[from], size[to]};
+}
+
+Row copying(DType to, DType from) {
+  if (to != from) return converting(static_cast<int>(to), static_cast<int>(from), AllDTypes());
+  switch (rl::itemsize(to)) {
+    case 1: return {convert_row<int8_t, int8_t>};
+    case 2: return {convert_row<int16_t, int16_t>};
+    case 4: return {convert_row<int32_t, int32_t>};
+    default: return {convert_row<int64_t, int64_t>};
+  }
+}
+
+template <int... D>
+Row adding(DType d, std::integer_sequence<int, D...>) {
+  static constexpr Strided rows[] = {add_row<TypeOf<D>>...};
+  return {rows[static_cast<int>(d)]};
 }
 
 // The loops: dims of size 1 dropped, the smallest destination stride innermost, neighbours joined
@@ -186,8 +160,8 @@ struct Loops {
   }
 };
 
-void run_rows(const Loops& l, Row row, char* d, int dsize, const char* s, int ssize, int64_t begin,
-    int64_t end) {
+void run_rows(const Loops& l, const Row& row, char* d, int dsize, const char* s, int ssize,
+    int64_t begin, int64_t end) {
   // begin and end count rows; a row is the innermost loop
   int64_t index[rl::kMaxDims] = {0};
   int64_t od = 0, os = 0, rest = begin;
@@ -210,7 +184,7 @@ void run_rows(const Loops& l, Row row, char* d, int dsize, const char* s, int ss
   }
 }
 
-void run(Tensor* dst, const Layout* src_layout, const char* s, Row row, bool parallel) {
+void run(Tensor* dst, const Layout* src_layout, const char* s, const Row& row, bool parallel) {
   if (!dst->layout->numel) return;
   Loops loops(dst->layout, src_layout);
   int64_t rows = 1;
@@ -269,8 +243,7 @@ void copy_into(Tensor* dst, Tensor* src) {
     const bool meta = to == Device::Meta || from == Device::Meta;
     return device_runtime(meta ? Device::Meta : to != Device::CPU ? to : from).copy(dst, src);
   }
-  Row row = pick(static_cast<int>(dst->layout->dtype), static_cast<int>(src->layout->dtype),
-      std::make_integer_sequence<int, rl::kDTypes>());
+  const Row row = copying(dst->layout->dtype, src->layout->dtype);
   Layout* l = src->layout;
   if (l->ndim <= dst->layout->ndim) return run(dst, l, data_of(src), row, true);
   int extra = l->ndim - dst->layout->ndim;  // leading dims of size 1
@@ -282,10 +255,7 @@ void copy_into(Tensor* dst, Tensor* src) {
 
 void add_into(Tensor* dst, Tensor* src) {
   if (dst->layout->device != Device::CPU) return device_runtime(dst->layout->device).add(dst, src);
-  run(dst, src->layout, data_of(src),
-      pick_add(
-          static_cast<int>(dst->layout->dtype), std::make_integer_sequence<int, rl::kDTypes>()),
-      false);
+  run(dst, src->layout, data_of(src), adding(dst->layout->dtype, AllDTypes()), false);
 }
 
 void fill_number(Tensor* dst, PyObject* number) {
@@ -295,8 +265,7 @@ void fill_number(Tensor* dst, PyObject* number) {
   store_scalar(dst->layout->dtype, element, number);
   int64_t none = 0;
   Layout* scalar = rl::layout_dense(dst->layout->dtype, Device::CPU, 0, &none);
-  Row row = pick(static_cast<int>(dst->layout->dtype), static_cast<int>(dst->layout->dtype),
-      std::make_integer_sequence<int, rl::kDTypes>());
+  const Row row = copying(dst->layout->dtype, dst->layout->dtype);
   run(dst, scalar, element, row, true);
   rl::decref(scalar);
 }
