@@ -1,4 +1,4 @@
-"""Largest and least of rows: NaN wherever it stands, one NaN whatever came by, the same bits across."""
+"""Largest and least of rows: NaN wherever it stands, and one NaN; the same bits in both forms."""
 
 import numpy as np
 import pytest
