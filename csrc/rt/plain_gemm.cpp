@@ -3,6 +3,7 @@
 // Invariant: each sum runs over k in order; halves are summed in float32, integers wrap.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "halves.h"
 #include "libraries.h"
@@ -69,6 +70,13 @@ void finish(const Gemm& g, const A* acc, int64_t batch, int64_t i, int64_t j, in
   }
 }
 
+// f(stride), a constant where it is one, so that the loop runs on.
+template <class F>
+void strided(int64_t stride, F f) {
+  if (stride == 1) f(std::integral_constant<int64_t, 1>());
+  else f(stride);
+}
+
 template <class T, class A>
 void blocks(void* context, int64_t begin, int64_t end) {
   const Call& call = *static_cast<const Call*>(context);
@@ -87,16 +95,19 @@ void blocks(void* context, int64_t begin, int64_t end) {
     std::fill(c, c + quads * kQuad * kCols, A(0));
     for (int64_t p0 = 0; p0 < g.k; p0 += kDeep) {
       const int64_t depth = std::min<int64_t>(kDeep, g.k - p0);
-      for (int64_t q = 0; q < quads; ++q)
-        for (int64_t p = 0; p < depth; ++p)
-          for (int r = 0; r < kQuad; ++r) {
-            const int64_t i = q * kQuad + r;
-            a[(q * depth + p) * kQuad + r] =
-                i < rows ? widen(x[i * g.x[1] + (p0 + p) * g.x[2]]) : A(0);
-          }
+      for (int64_t i = 0; i < quads * kQuad; ++i) {
+        A* to = a + i / kQuad * depth * kQuad + i % kQuad;
+        const T* from = x + i * g.x[1] + p0 * g.x[2];
+        if (i < rows) strided(g.x[2], [&](auto step) {
+          for (int64_t p = 0; p < depth; ++p) to[p * kQuad] = widen(from[p * step]);
+        });
+        else for (int64_t p = 0; p < depth; ++p) to[p * kQuad] = A(0);
+      }
       for (int64_t p = 0; p < depth; ++p) {
-        for (int64_t j = 0; j < cols; ++j)
-          b[p * kCols + j] = widen(y[(p0 + p) * g.y[1] + j * g.y[2]]);
+        const T* from = y + (p0 + p) * g.y[1];
+        strided(g.y[2], [&](auto step) {
+          for (int64_t j = 0; j < cols; ++j) b[p * kCols + j] = widen(from[j * step]);
+        });
         for (int64_t j = cols; j < strips * kStrip; ++j) b[p * kCols + j] = A(0);
       }
       for (int64_t s = 0; s < strips; ++s)
