@@ -23,10 +23,10 @@ def op(name):
 
 def pair(name):
     """The function `name` with its results as PyTorch's named tuple (values, indices)."""
-    found = namedtuple(name, ("values", "indices"))
+    found, made = namedtuple(name, ("values", "indices")), tuple.__new__
 
     def function(input, *args, **kwargs):
-        return found(*op(name)(input, *args, **kwargs))
+        return made(found, TABLE[name].native(input, *args, **kwargs))
 
     function.__name__, function.__doc__ = name, TABLE[name].body.__doc__
     return function
