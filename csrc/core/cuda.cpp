@@ -91,12 +91,12 @@ PyObject* stream_create(PyObject*, PyObject* args) {
         number(cuda::stream_create(cuda::check_device(device), priority)));
   });
 }
-PyObject* stream_destroy(PyObject*, PyObject* args) {
+PyObject* stream_release(PyObject*, PyObject* args) {
   return guarded([&] {
     int device;
     unsigned long long stream;
     parse(args, "iK", &device, &stream);
-    cuda::stream_destroy(device, handle<cuda::Stream>(stream));
+    cuda::stream_release(device, handle<cuda::Stream>(stream));
     return none();
   });
 }
@@ -401,7 +401,7 @@ PyMethodDef cuda_functions[] = {
     {"cuda_set_device", set_device, METH_VARARGS, "(device) -> what was"},
     {"cuda_properties", properties, METH_VARARGS, "(device) -> dict"},
     {"cuda_stream_create", stream_create, METH_VARARGS, "(device, priority=0) -> handle"},
-    {"cuda_stream_destroy", stream_destroy, METH_VARARGS, "(device, stream)"},
+    {"cuda_stream_release", stream_release, METH_VARARGS, "(device, stream)"},
     {"cuda_stream_current", stream_current, METH_VARARGS, "(device) -> handle"},
     {"cuda_stream_set", stream_set, METH_VARARGS, "(device, stream) -> what was"},
     {"cuda_stream_query", stream_query, METH_VARARGS, "(device, stream): whether all is done"},

@@ -4,6 +4,8 @@
 
 #include <cstring>
 #include <mutex>
+#include <unordered_map>
+#include <vector>
 
 #include "device_kernel.h"
 #include "error.h"
@@ -120,14 +122,44 @@ const Properties& properties(int device) {
 Stream current_stream(int device) { return here.streams[device]; }
 void set_stream(int device, Stream s) { here.streams[check_device(device)] = s; }
 
+// Streams live as long as the process: blocks of memory remember those that used them
+// (record_stream), longer than the program's own objects may. What nobody holds is handed out again.
+namespace {
+struct IdleStream {
+  int device, priority;
+  Stream stream;
+};
+std::mutex idle_mutex;
+std::vector<IdleStream>& idle_streams() {
+  static auto* all = new std::vector<IdleStream>;
+  return *all;
+}
+std::unordered_map<Stream, int>& priorities() {
+  static auto* all = new std::unordered_map<Stream, int>;
+  return *all;
+}
+}  // namespace
+
 Stream stream_create(int device, int priority) {
   const Driver& d = activate(device);
+  std::lock_guard<std::mutex> hold(idle_mutex);
+  auto& idle = idle_streams();
+  for (size_t i = 0; i < idle.size(); ++i)
+    if (idle[i].device == device && idle[i].priority == priority) {
+      const Stream s = idle[i].stream;
+      idle.erase(idle.begin() + static_cast<std::ptrdiff_t>(i));
+      return s;
+    }
   Stream s;
   check(d.stream_create(&s, kStreamNonBlocking, priority), "cuStreamCreateWithPriority");
+  priorities()[s] = priority;
   return s;
 }
-void stream_destroy(int device, Stream s) {
-  if (s) check(activate(device).stream_destroy(s), "cuStreamDestroy");
+void stream_release(int device, Stream s) {
+  if (!s) return;
+  std::lock_guard<std::mutex> hold(idle_mutex);
+  const auto known = priorities().find(s);
+  if (known != priorities().end()) idle_streams().push_back({device, known->second, s});
 }
 bool stream_done(int device, Stream s) {
   const Result r = activate(device).stream_query(s);

@@ -35,7 +35,7 @@ Context context_of(int device);
 Stream current_stream(int device);
 void set_stream(int device, Stream);
 Stream stream_create(int device, int priority);
-void stream_destroy(int device, Stream);
+void stream_release(int device, Stream);
 bool stream_done(int device, Stream);
 void stream_range(int device, int* least, int* greatest);
 

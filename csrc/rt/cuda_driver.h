@@ -60,7 +60,6 @@ constexpr int kWarpSize = 10, kMaxThreadsPerBlock = 1, kSharedPerBlock = 8, kReg
   X(across, "cuMemcpyPeerAsync", (Address, Context, Address, Context, size_t, Stream))       \
   X(fill_bytes, "cuMemsetD8Async", (Address, unsigned char, size_t, Stream))                 \
   X(stream_create, "cuStreamCreateWithPriority", (Stream*, unsigned, int))                   \
-  X(stream_destroy, "cuStreamDestroy_v2", (Stream))                                          \
   X(stream_synchronize, "cuStreamSynchronize", (Stream))                                     \
   X(stream_query, "cuStreamQuery", (Stream))                                                 \
   X(stream_wait, "cuStreamWaitEvent", (Stream, Event, unsigned))                             \

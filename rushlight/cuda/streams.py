@@ -79,7 +79,7 @@ class Stream:
     def __del__(self) -> None:
         if getattr(self, "owned", False) and _core is not None:
             self.owned = False
-            _core.cuda_stream_destroy(self.device_index, self.cuda_stream)
+            _core.cuda_stream_release(self.device_index, self.cuda_stream)
 
 
 class Event:

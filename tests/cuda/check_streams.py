@@ -135,4 +135,16 @@ def check_printing():
     assert repr(rl.zeros(0, 2, device="cuda")) == "tensor([], device='cuda:0', size=(0, 2))"
 
 
+def check_memory_outlives_the_stream_that_used_it():
+    x, side = rl.ones(1 << 20, device="cuda"), cuda.Stream()
+    x.record_stream(side)
+    handle = side.cuda_stream
+    del side
+    stand_in.calls()
+    del x  # its block waits for what is queued on the stream
+    cuda.synchronize()
+    assert not any("Destroy" in call for call in stand_in.calls())
+    assert cuda.Stream().cuda_stream == handle  # handed out again
+
+
 stand_in.main(globals())

@@ -19,6 +19,14 @@ TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-1
 UNDEFINED = ("empty", "empty_like", "new_empty")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def full_float32():
+    """Convolutions may use TF32 by default, as PyTorch's do: three digits."""
+    before, rl.backends.cudnn.allow_tf32 = rl.backends.cudnn.allow_tf32, False
+    yield
+    rl.backends.cudnn.allow_tf32 = before
+
+
 def put(v):
     if isinstance(v, rl.Tensor):
         return rl.empty_strided(tuple(v.shape), v.stride(), dtype=v.dtype, device="cuda").copy_(v)
