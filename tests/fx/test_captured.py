@@ -222,9 +222,9 @@ def test_nodes_inside_containers():
     assert list(nodes_in(({"k": [x]}, Pair(y, slice(x, None)), 3))) == [x, y, x]
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_graphs_of_random_programs(seed, monkeypatch):
-    """The graph that was read back runs in the captured one's place."""
+@pytest.mark.parametrize("first", range(0, 24, 6))
+def test_graphs_of_random_programs(first, monkeypatch):
+    """The graphs that were read back run in the captured ones' place."""
     read = []
 
     def backend(module, examples):
@@ -233,5 +233,6 @@ def test_graphs_of_random_programs(seed, monkeypatch):
 
     monkeypatch.setitem(BACKENDS, "eager", backend)
     with config.changed(strict=True):
-        assert fuzz.run(seed) is None
-    assert read
+        for seed in range(first, first + 6):
+            assert fuzz.run(seed) is None
+    assert len(read) >= 6
