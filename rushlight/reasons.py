@@ -72,6 +72,8 @@ IDS: dict[str, Id] = {i.id: i for i in (
     Id("fusion.library", "fusion", "One side is a library call, which has no loop to fuse with."),
     Id("fusion.size", "fusion",
         "The fused kernel would take more operands or temporaries than a kernel may."),
+    Id("fusion.overlap", "fusion",
+        "A result could take memory that its kernel reads, but not at the element's own place."),
     Id("fallback.no_definition", "fallback",
         "No loops can be generated for this operator, so the graph calls its eager kernel."),
     Id("fallback.graph", "fallback",

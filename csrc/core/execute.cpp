@@ -134,7 +134,7 @@ Ref run_sized(Plan* p, Call& call) {
     return run_leaf(
         call.op->text, r->recipe, p->loop, p->outs, call.tensors.data(), numbers.values);
   }
-  Layout* inputs[8];
+  Layout* inputs[rl::kMaxInputs];
   for (int i = 0; i < r->recipe.ninputs; i++) inputs[i] = call.tensors[i]->layout;
   OwnLoop own;
   own.loop = rl::loop_plan(
@@ -234,8 +234,8 @@ Ref plan_execute(Plan* p, Call& call) {
       if (p->copies.empty())
         return run_leaf(call.op->text, p->recipe->recipe, p->loop, p->outs, call.tensors.data(),
             numbers.values);
-      Own<Tensor> copies[8];
-      Tensor* operands[8];
+      Own<Tensor> copies[rl::kMaxInputs];
+      Tensor* operands[rl::kMaxInputs];
       for (int i = 0; i < call.tensors.size(); i++) {
         operands[i] = call.tensors[i];
         if (operands[i]->layout == p->copies[i]) continue;
@@ -283,8 +283,8 @@ PyObject* recipe_vectorcall(PyObject* self, PyObject* const* args, size_t nargsf
     if (names || (n != ntensors + r->nnumbers + sized && !writes))
       raise(PyExc_TypeError, "[%s] takes %d tensors, %d numbers%s", name, ntensors, r->nnumbers,
           sized ? " and sizes" : "");
-    Tensor* tensors[8];
-    Layout* inputs[8];
+    Tensor* tensors[rl::kMaxInputs];
+    Layout* inputs[rl::kMaxInputs];
     for (int i = 0; i < ntensors; i++) {
       if (!is_tensor(args[i]))
         raise(PyExc_TypeError, "[%s] operand %d must be a Tensor, not %s", name, i,

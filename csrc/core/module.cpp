@@ -265,6 +265,7 @@ PyMODINIT_FUNC PyInit__core() {
     operator_init(m);
     plan_init(m);
     program_init(m);
+    workspace_init(m);
     tape_init(m);
     guards_init(m);
     compiled_init(m);

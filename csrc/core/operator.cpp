@@ -369,9 +369,10 @@ PyObject* operator_vectorcall(
 Ref operator_apply(Operator* twin, PyObject* const* values, int n) {
   Call call(twin->functional ? twin->functional : twin);
   PyObject* out = nullptr;
-  if (n == twin->nparams)
-    for (int i = 0; i < n; i++) call.values[i] = values[i];
-  else bind(twin, call, values, n, nullptr, &out);
+  if (n == twin->nparams || n == twin->nparams + 1) {
+    for (int i = 0; i < twin->nparams; i++) call.values[i] = values[i];
+    if (n > twin->nparams) out = values[n - 1];
+  } else bind(twin, call, values, n, nullptr, &out);
   return run(twin, call, out);
 }
 

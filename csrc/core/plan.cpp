@@ -213,7 +213,7 @@ void build_leaf(Plan* p, const Call& call) {
   if (r.ninputs != call.tensors.size())
     raise(PyExc_RuntimeError, "[%s] the recipe for %s takes %d tensors, the call has %d",
         call.op->text, r.kernel->key, r.ninputs, call.tensors.size());
-  Layout* inputs[8];
+  Layout* inputs[rl::kMaxInputs];
   for (int i = 0; i < r.ninputs; i++) inputs[i] = call.tensors[i]->layout;
   plan_check_rows(r, call.op->text, inputs[0]);
   p->nouts = r.noutputs;

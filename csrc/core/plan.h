@@ -23,6 +23,7 @@ struct RecipeObject {
   vectorcallfunc vectorcall;
   rl::Recipe recipe;
   rl::KernelEntry own;                               // FusedKernel: the entry itself
+  rl::PhasedRow phased;                              // FusedKernel: where recipe.phased points
   PyObject *key, *origin, *owner;
   NumberSlot* numbers;
   int nnumbers, sizes;

@@ -69,7 +69,7 @@ class Reader {
     Py_ssize_t n = PyTuple_GET_SIZE(list.py());
     if (in.how == Instruction::Operator) {
       const auto* op = reinterpret_cast<struct Operator*>(resolved.py());
-      if (n > op->nparams)
+      if (n > op->nparams + 1)  // one more: what the result is written to
         raise(PyExc_ValueError, "[Program] instruction %d gives %s %zd of %d arguments", now_,
             op->text, n, op->nparams);
     }

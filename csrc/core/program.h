@@ -42,5 +42,6 @@ void program_run(Program*, PyObject** inputs, int n, std::vector<Ref>& outputs);
 Ref program_value(Program*, PyObject** inputs, int n);     // a value or a tuple
 
 void program_init(PyObject* module);
+void workspace_init(PyObject* module);
 
 }  // namespace core

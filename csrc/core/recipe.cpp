@@ -103,14 +103,15 @@ PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 
 PyObject* fused_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {"pointer", "name", "rule", "rows_mask", "in_kinds", "out_kinds",
-      "out_dtypes", "numbers", "outer", "inner", "serial", "cost", "origin", "owner", nullptr};
-  PyObject *pointer, *name, *dtypes, *origin = nullptr, *owner = Py_None;
+      "out_dtypes", "numbers", "outer", "inner", "serial", "cost", "origin", "owner", "phased",
+      nullptr};
+  PyObject *pointer, *name, *dtypes, *origin = nullptr, *owner = Py_None, *phased = Py_None;
   const char *rule, *in_kinds, *out_kinds, *numbers;
   unsigned rows;
   int outer = 0, inner = 0, serial = 0, cost = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OUsIssOs|iiiiUO", const_cast<char**>(keywords),
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OUsIssOs|iiiiUOO", const_cast<char**>(keywords),
           &pointer, &name, &rule, &rows, &in_kinds, &out_kinds, &dtypes, &numbers, &outer, &inner,
-          &serial, &cost, &origin, &owner))
+          &serial, &cost, &origin, &owner, &phased))
     return nullptr;
   return guarded([&] {
     Own<RecipeObject> r(self_of(check(type->tp_alloc(type, 0))));
@@ -141,6 +142,18 @@ PyObject* fused_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
         r->recipe.ninputs, r->recipe.noutputs, r->nnumbers, serial, cost,
         PyUnicode_AsUTF8(r->origin)};
     r->recipe.kernel = &r->own;
+    if (phased != Py_None) {
+      PyObject* part;
+      long long phases, parallel, state, size;
+      if (!PyTuple_Check(phased) ||
+          !PyArg_ParseTuple(phased, "OLLLL", &part, &phases, &parallel, &state, &size))
+        raise(PyExc_TypeError,
+            "[FusedKernel] phased is (pointer, phases, parallel, state, size)");
+      void* at = PyLong_AsVoidPtr(part);
+      if (!at) raise(PyExc_ValueError, "[FusedKernel] %U has a null pointer", name);
+      r->phased = {reinterpret_cast<rl::PhasedRow::Part>(at), phases, parallel, state, size};
+      r->recipe.phased = &r->phased;
+    }
     check_counts(r.get());
     return r.release_object();
   });

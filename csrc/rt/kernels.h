@@ -21,7 +21,7 @@ struct KernelEntry {           // laid out as the emitter writes it: see rushlig
   Kernel fn;
   int32_t outer, inner;        // loops
   int32_t inputs, outputs, numbers;
-  int32_t serial;              // bit a: outer axis a must not be split over threads (scatter); bit 30: uses the element counter
+  int32_t serial;              // bit a: outer axis a must not be split over threads (scatter); bit 30: uses the element counter; 29: walks in tiles of its own
   int32_t cost;                // operations per element, for deciding about threads
   const char* origin;          // the declaration: "ops/pointwise.py:41"
 };
@@ -35,6 +35,15 @@ struct LongRow {
   const char* key;
   Part blocks, join;
   int64_t size;
+};
+
+// The same for any rows that a compiled graph's kernel folds over, its folds and its passes over elements in turn: phase i is
+// shared out in blocks where bit i of `parallel` is set, and else run once. What phases hand on is in `kept`: `state` bytes
+// of values of the row, then `size` bytes a block.
+struct PhasedRow {
+  typedef void (*Part)(void* const* p, const int64_t* n, const Number* s, char* kept, int64_t phase, int64_t begin, int64_t end);
+  Part part;
+  int64_t phases, parallel, state, size;
 };
 
 // Loads <folder>/libkernels_<isa>.so. RUSHLIGHT_ISA overrides the choice. Throws Runtime when it is missing.
@@ -62,7 +71,7 @@ enum class Rule : uint8_t {
   Sized,         // no tensor operand decides: the full shape is given
 };
 
-constexpr int kMaxInputs = 8, kMaxOutputs = 6;   // of one kernel
+constexpr int kMaxInputs = 16, kMaxOutputs = 8;   // of one kernel
 
 struct Recipe {
   const KernelEntry* kernel;
@@ -73,6 +82,7 @@ struct Recipe {
   Output out[kMaxOutputs];
   DType out_dtype[kMaxOutputs];
   bool nonempty;               // rows of no elements have no result
+  const PhasedRow* phased;     // how threads share a single long row; nullptr: not by phases
 };
 
 struct LoopPlan {
@@ -84,6 +94,7 @@ struct LoopPlan {
   bool release;                // predicted above 20 microseconds: the caller should release the GIL
   bool zero_out;               // the kernel adds into its outputs: the caller zeroes them first
   const LongRow* long_row;     // the single row is shared out in blocks; nullptr: not
+  const PhasedRow* phased;     // likewise, by phases
   int tile[2];                 // two axes to run in square tiles (transposed copies), -1: none
   int count;                   // length of n
   int excess;                  // loops beyond the kernel's, around it: their numbers follow n, laid out as n is, no base

@@ -18,7 +18,7 @@ namespace rl {
 namespace {
 
 constexpr int kNumbers = 128;              // most numbers a kernel call takes
-constexpr int32_t kUsesCounter = 1 << 30;  // in KernelEntry::serial
+constexpr int32_t kUsesCounter = 1 << 30, kOwnTiles = 1 << 29;  // in KernelEntry::serial
 // A tile's elements along the axis that an operand runs on, and along the output's: rows a multiple
 // of 4 KB apart all fall on one set of the first cache, which holds 8 to 12 lines; 16 read at once
 // leave each other there long enough. Measured, see time_rt.cpp.
@@ -78,15 +78,21 @@ void put(int64_t* n, int axes, int nbuf, int a, const Loop& loop) {
   n[axes * (1 + nbuf) + a] = loop.counter;
 }
 
-// Whether the call is one row, long and without gaps, of a kernel that can share it out.
-const LongRow* one_long_row(const LoopPlan* plan, const Recipe& recipe) {
+// Whether the call is one row, long and without gaps.
+bool one_long_row(const LoopPlan* plan, const Recipe& recipe) {
   const int axes = plan->axes, last = axes - 1;
-  if (plan->kernel->inner == 0 || plan->excess || plan->n[last] < 2 * kBlock) return nullptr;
+  if (plan->kernel->inner == 0 || plan->excess || plan->n[last] < 2 * kBlock) return false;
   for (int a = 0; a < last; ++a)
-    if (plan->n[a] != 1) return nullptr;
-  for (int b = 0; b < recipe.ninputs; ++b)
-    if (recipe.in[b] == Operand::Full && plan->n[axes * (1 + b) + last] != 1) return nullptr;
-  return long_row_of(plan->kernel);
+    if (plan->n[a] != 1) return false;
+  for (int b = 0; b < plan->nbuf; ++b) {
+    const bool out = b >= recipe.ninputs;
+    if (out ? recipe.out[b - recipe.ninputs] == Output::KeepRow ||
+                  recipe.out[b - recipe.ninputs] == Output::DropRow
+            : recipe.in[b] != Operand::Full)
+      continue;
+    if (plan->n[axes * (1 + b) + last] != 1) return false;
+  }
+  return true;
 }
 
 void choose_split(LoopPlan* plan, const Recipe& recipe, int no_split_excess, bool row_is_range) {
@@ -119,8 +125,11 @@ void choose_split(LoopPlan* plan, const Recipe& recipe, int no_split_excess, boo
     }
     if (plan->split >= 0) {
       plan->pieces = std::min(pieces, best);
-    } else if ((plan->long_row = one_long_row(plan, recipe))) {
-      plan->pieces = std::min(pieces, (plan->n[plan->axes - 1] + kBlock - 1) / kBlock);
+    } else if (one_long_row(plan, recipe)) {
+      plan->phased = recipe.phased;
+      plan->long_row = plan->phased ? nullptr : long_row_of(plan->kernel);
+      if (plan->phased || plan->long_row)
+        plan->pieces = std::min(pieces, (plan->n[plan->axes - 1] + kBlock - 1) / kBlock);
     }
     ns /= static_cast<double>(std::min<int64_t>(plan->pieces, num_threads()));
   }
@@ -132,6 +141,7 @@ void choose_split(LoopPlan* plan, const Recipe& recipe, int no_split_excess, boo
 void choose_tile(LoopPlan* plan, const Recipe& recipe) {
   plan->tile[0] = plan->tile[1] = -1;
   const int axes = plan->axes, last = axes - 1;
+  if (plan->kernel->serial & kOwnTiles) return;
   if (plan->kernel->inner != 0 || axes != 3 || plan->n[last] < kTileFrom) return;
   const auto stride = [&](int b, int a) { return std::abs(plan->n[axes * (1 + b) + a]); };
   if (stride(recipe.ninputs, last) != 1) return;
@@ -160,7 +170,7 @@ LoopPlan* fit(const char* op, const Recipe& recipe, Layout* const* inputs, Space
   for (int g = 0; g < 3; ++g)
     for (int i = 0; i < space.count[g] && !(kernel->serial & kUsesCounter); ++i)
       space.loops[g][i].counter = 0;
-  const int32_t serial = kernel->serial & ~kUsesCounter;
+  const int32_t serial = kernel->serial & ~(kUsesCounter | kOwnTiles);
   if (!space.ordered && !serial)
     sort(recipe, space.count[Space::kRow] > 0, space.loops[Space::kOuter],
          space.count[Space::kOuter]);
@@ -328,6 +338,39 @@ int64_t run_long_row(const LoopPlan* plan, void* const* pointers, const Number* 
   return 0;
 }
 
+// A row in phases, each after the one before it.
+struct PhaseJob {
+  const LoopPlan* plan;
+  void* const* pointers;
+  const Number* numbers;
+  char* kept;
+  int64_t phase;
+};
+
+void run_phase(void* context, int64_t begin, int64_t end) {
+  const PhaseJob& job = *static_cast<PhaseJob*>(context);
+  job.plan->phased->part(
+      job.pointers, job.plan->n, job.numbers, job.kept, job.phase, begin, end);
+}
+
+int64_t run_phased(const LoopPlan* plan, void* const* pointers, const Number* numbers,
+                   int threads) {
+  const PhasedRow& row = *plan->phased;
+  const int64_t blocks = (plan->n[plan->axes - 1] + kBlock - 1) / kBlock;
+  const auto bytes = static_cast<size_t>(row.state + blocks * row.size);
+  const std::unique_ptr<char[]> kept(new (std::nothrow) char[bytes]);
+  if (!kept) return plan->kernel->fn(pointers, plan->n, numbers);
+  PhaseJob job = {plan, pointers, numbers, kept.get(), 0};
+  const int64_t most = std::min<int64_t>(plan->pieces, threads);
+  for (; job.phase < row.phases; ++job.phase) {
+    if (row.parallel >> job.phase & 1)
+      parallel_for(blocks, (blocks + most - 1) / most, run_phase, &job);
+    else
+      run_phase(&job, 0, blocks);
+  }
+  return 0;
+}
+
 }  // namespace
 
 LoopPlan* loop_plan(const char* op, const Recipe& recipe, Layout* const* inputs,
@@ -347,10 +390,12 @@ LoopPlan* loop_plan(const char* op, const Recipe& recipe, Layout* const* inputs,
 
 int64_t loop_run(const LoopPlan* plan, void* const* pointers, const Number* numbers) {
   if (plan->empty) return 0;
-  const int threads = plan->split < 0 && !plan->long_row ? 1 : thread_limit();
+  const bool shared = plan->split >= 0 || plan->long_row || plan->phased;
+  const int threads = shared ? thread_limit() : 1;
   if (threads == 1 && plan->excess == 0 && plan->tile[0] < 0)
     return plan->kernel->fn(pointers, plan->n, numbers);
   if (plan->long_row) return run_long_row(plan, pointers, numbers, threads);
+  if (plan->phased && threads > 1) return run_phased(plan, pointers, numbers, threads);
 
   Walk walk;
   walk.plan = plan;

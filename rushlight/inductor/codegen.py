@@ -12,7 +12,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from rushlight.loops import cpp
+from rushlight.loops import cpp, phases, tiles
 from rushlight.loops.expr import Kernel, show
 from rushlight.loops.words import PRELUDE_FILES
 
@@ -28,8 +28,20 @@ def generate(kernels: list[tuple[str, Kernel, tuple | None]]) -> str:
     for symbol, kernel, known in kernels:
         bodies.append(cpp.function(kernel, f"{symbol}_entry", known))
         bodies.append(ENTRY.format(symbol=symbol))
-    code = "\n".join([cpp.HELPERS, *bodies])
+        if is_long(known):
+            bodies.append(phases.phased(kernel, part_symbol(symbol))[0])
+    turns = [tiles.TURN] if any("rl_turn(" in body for body in bodies) else []
+    code = "\n".join([cpp.HELPERS, *turns, *bodies])
     return "\n".join([needed_math(code), code])
+
+
+def is_long(known: tuple | None) -> bool:
+    """Whether a known form is one long row that threads share."""
+    return known is not None and len(known) > 3 and known[3]
+
+
+def part_symbol(symbol: str) -> str:
+    return f"{symbol}_part"
 
 
 def described(function: tuple[str, Kernel, tuple | None]) -> str:
@@ -47,7 +59,16 @@ def emitter() -> str:
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 
-EMITTER = ("cpp.py", "expr.py", "nest.py", "words.py", *PRELUDE_FILES)
+EMITTER = (
+    "cpp.py",
+    "expr.py",
+    "nest.py",
+    "phases.py",
+    "row_forms.py",
+    "tiles.py",
+    "words.py",
+    *PRELUDE_FILES,
+)
 
 
 def needed_math(code: str) -> str:

@@ -15,8 +15,8 @@ from rushlight.reasons import refuse
 from rushlight.runtime import triton
 
 from . import device_loops
+from .groups import Group
 from .lowering import Lowered
-from .scheduler import Group
 
 
 class DeviceCode(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from rushlight import sym
 from rushlight.ops.layouts import Layout
 
+from .groups import Group
 from .lowering import Lowered, spread
-from .scheduler import Group
 
 
 class Loop(NamedTuple):
@@ -34,8 +34,8 @@ class Numbers:
 def numbers_of(group: Group, low: Lowered) -> Numbers | None:
     """None where the call has more loops than the kernel has axes, or no element: the kernel must
     then take what comes."""
-    layouts = [spread(group, *read) for read in low.reads]
-    layouts += [spread(group, out, out in group.per_row) for out in low.results]
+    layouts = [spread(group, r.layout, r.per_row) for r in low.reads]
+    layouts += [spread(group, out.layout, out in group.per_row) for out in low.results]
     known = not any(
         isinstance(n, sym.Sym) for x in layouts for n in (*x.shape, *x.strides, *group.space)
     )

@@ -16,17 +16,35 @@ from typing import Any
 
 from rushlight import dtypes, sym
 from rushlight.fx.graph import Node, Var, same_size
+from rushlight.loops import tiles
 from rushlight.loops.cpp import addressed, folds, uses_element
-from rushlight.loops.expr import Apply, Buffer, Const, Expr, Kernel, Load, Scalar, arena, simplify
+from rushlight.loops.expr import (
+    LANES,
+    Apply,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    Scalar,
+    arena,
+    simplify,
+)
 from rushlight.loops.lower import DEVICE_OUTER, INNER, OUTER, place, store, terms
 from rushlight.loops.nest import Nest
+from rushlight.loops.phases import has_phases
+from rushlight.loops.row_forms import rows_at_once
 from rushlight.ops.declare import Arguments, many
 from rushlight.ops.layouts import Layout, broadcast_shape
 from rushlight.ops.values import Value
 
-from .scheduler import Group, Read, Schedule
+from .gathers import Gather
+from .groups import Group, Read
+from .scheduler import Schedule
 
-ELEMENT = 1 << 30  # of `serial`: the kernel counts elements
+LONG = 1 << 15  # elements of a row that threads share
+ELEMENT, TILES = 1 << 30, 1 << 29  # of `serial`: the kernel counts elements, walks in tiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +72,14 @@ def lower_group(plan: Schedule, group: Group, on_gpu: bool = False) -> Lowered:
     outer = (DEVICE_OUTER if on_gpu else OUTER)[kind]
     axes = outer + INNER[kind]
     reads = tuple(group.reads)
-    results = tuple(out for n in group.nodes for out in n.outs if plan.needed(out, group.nodes))
+    results = tuple(out for n in group.nodes for out in n.outs if plan.needed(out, group))
     buffers, numbers, made = [], Numbers(), {}
     with arena(kind == "rows") as here:
         loads = {}
-        for i, (x, per_row, _) in enumerate(reads):
-            buffers.append(Buffer(f"x{i}", x.dtype, per_row, False, lies_across(group, x)))
-            loads[reads[i]] = Load(f"x{i}", terms(f"x{i}", axes, per_row), x.dtype)
+        for i, read in enumerate(reads):
+            x, per_row = read.var, read.per_row
+            buffers.append(Buffer(f"x{i}", x.dtype, per_row, False, lies_across(group, read)))
+            loads[read] = Load(f"x{i}", terms(f"x{i}", axes, per_row), x.dtype)
         for node in group.nodes:
             here.stack[:] = [
                 *((o.what or "line", o.where) for o in node.origins),
@@ -110,10 +129,22 @@ def lower_group(plan: Schedule, group: Group, on_gpu: bool = False) -> Lowered:
         out_kinds,
         tuple(numbers.sizes),
         numbers.kinds,
-        ELEMENT if uses_element(kernel) else 0,
+        (ELEMENT if uses_element(kernel) else 0)
+        | (TILES if walk and not on_gpu and across_memory(group, walk, reads) else 0),
         sum(n.op.cost for n in group.nodes),
         origin(group),
     )
+
+
+def hoist_indices(plan: Schedule, group: Group) -> None:
+    """Without folds, the last dim is walked as a row where no index varies along it: indices are
+    then checked once a row, and the row is a vector loop."""
+    gathers = [g for g in (plan.facts(n).gather for n in group.nodes) if g is not None]
+    last = len(group.space) - 1
+    if not gathers or group.has_rows or last < 1 or not sym.hint(group.space[last]) >= 8:
+        return
+    if all(last not in p.dims or p.index.shape[-1] == 1 for g in gathers for p in g.picks):
+        plan.walk_rows(group, (last,))
 
 
 def signature(plan: Schedule, group: Group) -> tuple[tuple, list[Var]]:
@@ -127,6 +158,9 @@ def signature(plan: Schedule, group: Group) -> tuple[tuple, list[Var]]:
     def described(v: Any) -> Any:
         if isinstance(v, Var):
             base = plan.base(v)
+            maker = plan.graph.makers[base]
+            if maker.kind == "call_function" and maker.op.name == "full":
+                return "full", repr(maker.arguments), layout_key(v)
             chain = tuple((n.op.name, repr(n.arguments[1:])) for n in plan.chain(v))
             made = number(base) if base in group.axes else None
             return number(v), made, chain, layout_key(v)
@@ -137,10 +171,11 @@ def signature(plan: Schedule, group: Group) -> tuple[tuple, list[Var]]:
     nodes = []
     for node in group.nodes:
         arguments = tuple(map(described, node.arguments))
-        outs = tuple((number(o), layout_key(o), plan.needed(o, group.nodes)) for o in node.outs)
+        outs = tuple((number(o), layout_key(o), plan.needed(o, group)) for o in node.outs)
         nodes.append((node.op.name, arguments, outs))
-    reads = tuple((number(r.var), r.per_row, repr(r.shape)) for r in group.reads)
-    key = (tuple(nodes), reads, repr(group.space), group.rows, group.has_rows)
+    reads = tuple((number(r.var), r.per_row, repr(r[2:]), repr(r.layout)) for r in group.reads)
+    placed = tuple((number(v), repr(x)) for v, x in group.placed.items())
+    key = (tuple(nodes), reads, repr(group.space), group.rows, group.has_rows, placed)
     return key, list(numbers)
 
 
@@ -163,6 +198,9 @@ def values_of(
     plan: Schedule, group: Group, node: Node, loads: dict, made: dict, numbers: Numbers
 ) -> tuple:
     """The node's results as expressions."""
+    gather = plan.facts(node).gather
+    if gather is not None:
+        return (fetched(plan, group, node, gather, loads, numbers),)
     op, known = node.op, node.op.dtypes(node.call)
     _, in_rows = plan.node_axes(group, node)
     floating = dtypes.is_floating(dtypes.opmath(known[0]))
@@ -176,6 +214,9 @@ def values_of(
         base = plan.base(v)
         if base in made:
             return made[base]
+        full = plan.number_for(node, v)
+        if full is not None:
+            return number_of(full, numbers)
         return loads[plan.read_of(group, node, name, v, in_rows)]
 
     values = list(node.call.map(operand).values)
@@ -194,6 +235,39 @@ def constant(number: Any, dtype: str) -> Any:
     return made if wide == dtype else made.to(dtype)
 
 
+def number_of(full: Node, numbers: Numbers) -> Expr:
+    """The number that a tensor is full of, in its dtype."""
+    op, known = full.op, full.op.dtypes(full.call)
+    value = full.arguments[1]
+    if isinstance(value, sym.Sym):
+        floating = dtypes.is_floating(known[0])
+        value = numbers.of(value, "f" if floating else "i", known[0] if floating else "int64")
+    values = [full.arguments[0], value, *full.arguments[2:]]
+    (out,) = many(op.define(Arguments(op, values), known))
+    return out if isinstance(out, Expr) else Const(out, known[1][0])
+
+
+def fetched(
+    plan: Schedule, group: Group, node: Node, gather: Gather, loads: dict, numbers: Numbers
+) -> Expr:
+    """The load at a gather's indices, each checked against what it indexes."""
+    table, *picks = plan.own_reads(group, node, False)
+    base = loads[table]
+    added = []
+    for pick, read in zip(gather.picks, picks):
+        index = loads[read]
+        if index.dtype != "int64":
+            index = Cast(index, "int64")
+        extent = numbers.integer(pick.extent)
+        if pick.wraps:
+            zero, add = Const(0, "int64"), Apply("add", (index, extent), "int64")
+            index = Apply("where", (Apply("lt", (index, zero), "bool"), add, index), "int64")
+        stride = numbers.integer(pick.stride)
+        where = Apply("checked", (index, extent), "int64")
+        added.append((where, stride.value if isinstance(stride, Const) else stride.slot))
+    return Load(base.buffer, (*base.terms, *added), base.dtype)
+
+
 class Numbers:
     """Symbolic sizes that bodies compute with: each a run-time number of the kernel."""
 
@@ -205,6 +279,11 @@ class Numbers:
     def named(self) -> tuple:
         return tuple((f"s{i}", k) for i, k in enumerate(self.kinds))
 
+    def integer(self, size: Any) -> Expr:
+        if isinstance(size, sym.Sym):
+            return self.of(size, "i", "int64")
+        return Const(int(size), "int64")
+
     def of(self, size: Any, kind: str, dtype: str) -> Expr:
         for i, (s, k) in enumerate(zip(self.sizes, self.kinds)):
             if k == kind and str(s) == str(size):
@@ -214,14 +293,15 @@ class Numbers:
         return Scalar(f"s{len(self.sizes) - 1}", dtype)
 
 
-def lies_across(group: Group, x: Var) -> bool:
+def lies_across(group: Group, read: Read) -> bool:
     """Whether an operand is one number for all rows that lie side by side: it picks the form for
     rows across memory."""
     outer = [d for d in range(len(group.space)) if d not in group.rows and not group.space[d] == 1]
-    if not outer or x.rank > len(group.space):
+    layout = read.layout
+    if not outer or layout.rank > len(group.space):
         return False
-    at = outer[-1] - (len(group.space) - x.rank)
-    return at < 0 or bool(x.shape[at] == 1)
+    at = outer[-1] - (len(group.space) - layout.rank)
+    return at < 0 or bool(layout.shape[at] == 1)
 
 
 @dataclass(frozen=True)
@@ -241,8 +321,10 @@ class Walk:
 
 def walk_of(group: Group, reads: tuple, results: tuple) -> Walk | None:
     """None where something is symbolic."""
-    layouts = [spread(group, *read) for read in reads]
-    layouts += [spread(group, out, out in group.per_row) for out in results]
+    layouts = [spread(group, read.layout, read.per_row) for read in reads]
+    layouts += [
+        spread(group, group.placed.get(out, out.layout), out in group.per_row) for out in results
+    ]
     if any(isinstance(n, sym.Sym) for x in layouts for n in (*x.shape, *x.strides)):
         return None
     whole = [i for i, r in enumerate(reads) if not r.per_row]
@@ -262,24 +344,47 @@ def lie_side_by_side(group: Group, walk: Walk, across: list[bool]) -> bool:
     return all(s == (0 if one else 1) for s, one in zip(walk.along(walk.nearest), across))
 
 
-def known_form(group: Group, lowered: Lowered) -> tuple[str, tuple] | None:
-    """(form, strides) of the kernel's calls where every size and stride is known: the innermost
-    loop's strides (loops/cpp.py, `specialised`)."""
+def across_memory(group: Group, walk: Walk, reads: tuple[Read, ...]) -> tuple[str, ...]:
+    """Operands that lie along another dim than the results do, where blocks of them should be
+    turned over (loops/tiles.py)."""
+    near = walk.nearest
+    if near is None or group.space[near] < tiles.LEAST:
+        return ()
+    found: dict[int, list[str]] = {}
+    for i, (x, read) in enumerate(zip(walk.layouts, reads)):
+        if x.strides[near] in (0, 1) or read.strides is not None:
+            continue
+        for d, n in enumerate(group.space):
+            if d != near and x.strides[d] == 1 and n >= tiles.LEAST:
+                found.setdefault(d, []).append(f"x{i}")
+    most = max(found.values(), key=len, default=[])
+    return tuple(most[: tiles.MOST])
+
+
+def known_form(group: Group, lowered: Lowered) -> tuple | None:
+    """(form, strides, operands to turn over, whether it is one long row, rows at once, whether they
+    end with the last lane) of the kernel's calls
+    where every size and stride is known: the innermost loop's strides (loops/cpp.py,
+    `specialised`)."""
     walk, buffers = walk_of(group, lowered.reads, lowered.results), lowered.kernel.buffers
     if walk is None:
         return None
     if not group.has_rows:
-        return "flat", walk.along(walk.nearest)
+        return "flat", walk.along(walk.nearest), across_memory(group, walk, lowered.reads)
     if folds(lowered.kernel) and not addressed(lowered.kernel) and not lowered.kernel.locals:
         if lie_side_by_side(group, walk, [b.across for b in buffers]):
             return "columns", walk.along(walk.nearest)
     inner = walk.along(walk.last)
-    return "rows", tuple(s for s, b in zip(inner, buffers) if not b.per_row)
+    strides = tuple(s for s, b in zip(inner, buffers) if not b.per_row)
+    one = walk.nearest is None and walk.length >= LONG and set(strides) <= {1}
+    together = 1 if one or walk.nearest is None else rows_at_once(lowered.kernel, walk.length)
+    wide = [n for d, n in enumerate(group.space) if d in group.rows and n != 1]
+    even = len(wide) == 1 and wide[0] % LANES == 0
+    return "rows", strides, (), one and has_phases(lowered.kernel), together, even
 
 
-def spread(group: Group, x: Var, per_row: bool, shape: tuple | None = None) -> Layout:
-    """The variable's strides over the group's space."""
-    layout = x.layout if shape is None else x.layout.expand(shape)
+def spread(group: Group, layout: Layout, per_row: bool) -> Layout:
+    """A layout's strides over the group's space."""
     if per_row and group.has_rows and layout.rank < len(group.space):  # row dims left out
         left = [d for d in range(len(group.space)) if d not in group.rows]
         kept = dict(zip(left, layout.pairs()))
@@ -294,7 +399,7 @@ def shape_for_call(group: Group, reads: tuple[Read, ...], i: int) -> tuple | Non
         return reads[i].shape
     whole = [j for j, r in enumerate(reads) if not r.per_row]
     if i == whole[0]:  # together they must show the whole space
-        if not same_shape(broadcast_shape([reads[j].var.shape for j in whole]), group.space):
+        if not same_shape(broadcast_shape([reads[j].layout.shape for j in whole]), group.space):
             return group.space
     return None
 

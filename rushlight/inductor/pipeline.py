@@ -1,10 +1,11 @@
 """The whole lowering, from top to bottom: a graph of operators -> one native call.
 
+    move_views         views and concatenations out of the way of fusion            graph
     schedule_nodes     which nodes become one kernel, and why others do not          fusion
     lower_groups       definitions called with loop values                           loop IR
     build_device_code  groups on a GPU: Triton, or the artifact cache                GPU images
     place_results      which results are written into memory that is there           memory plan
-    plan_memory        which results share a block
+    plan_memory        where each value lies in the call's one block of memory
     name_kernels       equal kernels share one function of the graph's C++ file      C++
     build_code         compiler, or the artifact cache                               shared object
     write_wrapper      kernels, library calls and views in order                     native program
@@ -21,13 +22,15 @@ from typing import Any
 from rushlight import sym, trace
 from rushlight.errors import CompilerBug, Unsupported, UserError
 from rushlight.fx.graph import Graph, Var
+from rushlight.fx.passes import run_passes
+from rushlight.loops import phases
 from rushlight.loops.expr import show
 from rushlight.reasons import Reason, refuse
 from rushlight.runtime import cache, native
 
-from . import codegen, memory_plan, placement, scheduler, wrapper
-from .lowering import Lowered, known_form, lower_group, renamed, signature
-from .scheduler import CallStep, Group
+from . import codegen, memory_plan, moving, parts, placement, scheduler, wrapper
+from .groups import CallStep, Group
+from .lowering import Lowered, hoist_indices, known_form, lower_group, renamed, signature
 
 
 class Compilation:
@@ -42,6 +45,7 @@ class Compilation:
         self.targets: dict[Var, Var] = {}
         self.memory: memory_plan.MemoryPlan
         self.written: list[tuple] = []  # (symbol, kernel, known strides) of each function
+        self.long: set[int] = set()  # groups that are one long row
         self.symbols: dict[int, str] = {}  # the exported function of each
         self.codes: list[Any] = []  # `device_code.DeviceCode` of groups on a GPU
         self.kernels: dict[int, tuple[Lowered, Any]] = {}
@@ -50,8 +54,14 @@ class Compilation:
         self.milliseconds: dict[str, float] = {}
 
 
+def move_views(c: Compilation) -> None:
+    if not c.single_kernels:
+        c.graph = run_passes(c.graph, moving.PASSES, "inductor")
+
+
 def schedule_nodes(c: Compilation) -> None:
     c.plan = scheduler.schedule(c.graph)
+    c.plan.parts = parts.find_parts(c.plan)
     for step in c.plan.steps:
         if isinstance(step, CallStep):
             c.plan.reasons.append(fallback(step))
@@ -65,9 +75,8 @@ def schedule_nodes(c: Compilation) -> None:
 def describe_step(c: Compilation, step: Group | CallStep) -> dict[str, Any]:
     """For records: what it is called in records of calls, its operators, the variables that it
     makes, and the chain of origins of each node."""
-    ran, generated = step.nodes[0].op.name, False
-    if isinstance(step, Group) and (len(step.nodes) > 1 or c.single_kernels):
-        ran, generated = step.name, True
+    generated = is_generated(c, step)
+    ran = step.name if isinstance(step, Group) and generated else step.nodes[0].op.name
     return {
         "text": str(step),
         "ran": ran,
@@ -80,13 +89,21 @@ def describe_step(c: Compilation, step: Group | CallStep) -> dict[str, Any]:
     }
 
 
+def is_generated(c: Compilation, step: Group | CallStep) -> bool:
+    if not isinstance(step, Group):
+        return False
+    return len(step.nodes) > 1 or c.single_kernels or step.on_gpu or bool(step.placed)
+
+
 def fallback(step: CallStep) -> Reason:
     op = step.node.op
     if op.kind == "library":
         return refuse(
             "fallback.library",
             op.name,
-            "a library multiplies matrices better than generated loops",
+            "a library multiplies matrices better than generated loops"
+            if op.routine is None
+            else f"the routine {op.routine} does not go over its operands element by element",
             where=step.node.where or None,
         )
     return refuse(
@@ -98,11 +115,13 @@ def fallback(step: CallStep) -> Reason:
 
 
 def lower_groups(c: Compilation) -> None:
-    """A group of one node keeps its precompiled kernel, unless `single_kernels` asks for all; or on
-    a GPU, where one made for its sizes reads memory once and in whole vectors."""
+    """A group of one node keeps its precompiled kernel, unless its result lies in a whole, or
+    `single_kernels` asks for all; or on a GPU, where one made for its sizes reads memory once and
+    in whole vectors."""
     seen: dict[tuple, tuple[Lowered, list[Var]]] = {}
     for step in c.plan.steps:
-        if isinstance(step, Group) and (len(step.nodes) > 1 or c.single_kernels or step.on_gpu):
+        if isinstance(step, Group) and is_generated(c, step):
+            hoist_indices(c.plan, step)
             key, variables = signature(c.plan, step)
             if key in seen:
                 low = renamed(*seen[key], variables, step)
@@ -150,13 +169,34 @@ def plan_memory(c: Compilation) -> None:
         low = c.lowered.get(step.index)
         made = list(low.results) if low else [o for n in step.nodes for o in n.outs]
         steps.append(([c.plan.base(v) for n in step.nodes for v in n.reads], made))
-    shared = {v: c.plan.base(x) for v, x in c.targets.items()}
-    kept = {c.plan.base(v) for v in c.graph.outputs}
-    c.memory = memory_plan.plan_memory(steps, kept, shared)
+    within = {v: c.plan.base(x) for v, x in c.targets.items()}
+    within |= {v: c.plan.base(p.whole) for v, p in c.plan.parts.items()}
+    lives = memory_plan.Lives(steps, within, set(map(c.plan.base, c.graph.outputs)))
+    carved = {x for x in lives.members if x in c.plan.made and takes_memory(c, x)}
+    c.memory = memory_plan.plan_memory(lives, carved, len(steps))
     trace.emit(
-        "memory_plan", c.graph.name, lambda: str(c.memory), graph=c.label, total=c.memory.total,
+        "memory_plan",
+        c.graph.name,
+        lambda: str(c.memory),
+        graph=c.label,
+        total=c.memory.total,
         peak=c.memory.peak,
-    )  # fmt: skip
+        workspace=c.memory.workspace,
+    )
+
+
+def takes_memory(c: Compilation, x: Var) -> bool:
+    """Whether what makes x can be told where to."""
+    step = c.plan.steps[c.plan.made[x]]
+    if c.plan.device != "cpu":
+        return False
+    if step.index in c.lowered or parts.whole_of(c.graph.makers[x]) is not None:
+        return step.index in c.lowered or any(p.whole == x for p in c.plan.parts.values())
+    node = step.nodes[0]
+    return len(node.outs) == 1 and (node.op.name in PRODUCTS or isinstance(step, Group))
+
+
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
 
 
 def name_kernels(c: Compilation) -> None:
@@ -173,6 +213,8 @@ def name_kernels(c: Compilation) -> None:
                 symbol = f"kernel_{len(written)}"
                 texts[same] = written.setdefault((loops, known), (symbol, low.kernel, known))
             c.symbols[step.index] = texts[same][0]
+            if codegen.is_long(known):
+                c.long.add(step.index)
     c.written = list(written.values())
 
 
@@ -194,10 +236,12 @@ def build_code(c: Compilation) -> None:
         )  # fmt: skip
     for i, symbol in c.symbols.items():
         low = c.lowered[i]
-        c.kernels[i] = (low, callable_kernel(low, cache.pointer(library, symbol), library))
+        phased = phased_part(c, i, library) if i in c.long else None
+        code = cache.pointer(library, symbol)
+        c.kernels[i] = (low, callable_kernel(low, code, library, phased))
 
 
-def callable_kernel(low: Lowered, code: Any, owner: Any) -> Any:
+def callable_kernel(low: Lowered, code: Any, owner: Any, phased: Any = None) -> Any:
     """A kernel's code (its address, or a GPU's kernel) as a callable on tensors."""
     k = low.kernel
     return native.kernel(
@@ -214,16 +258,24 @@ def callable_kernel(low: Lowered, code: Any, owner: Any) -> Any:
         low.cost,
         low.origin,
         owner,
+        phased,
     )
 
 
+def phased_part(c: Compilation, i: int, library: Any) -> tuple:
+    symbol = codegen.part_symbol(c.symbols[i])
+    _, *facts = phases.phased(c.lowered[i].kernel, symbol)
+    return (cache.pointer(library, symbol), *facts)
+
+
 def write_wrapper(c: Compilation) -> None:
-    c.program, c.text = wrapper.write(c.plan, c.kernels, c.targets, c.ends)
+    c.program, c.text = wrapper.write(c.plan, c.kernels, c.targets, c.memory, c.ends)
     c.program.label = c.label
     trace.emit("wrapper", c.graph.name, c.text, graph=c.label, kernels=len(c.kernels))
 
 
 PASSES = (
+    move_views,
     schedule_nodes,
     lower_groups,
     build_device_code,

@@ -2,93 +2,45 @@
 stay as they are.
 
 Takes a graph without compositions; gives steps in an order that can run. Views are no steps: an
-operand that is a view is other index arithmetic on its base. A node joins the latest group that
-it shares a value with, unless
+operand that is a view is other index arithmetic on its base. Nor are tensors of one number: where
+a kernel reads one, the number stands in its code. A node joins the latest group that it shares a
+value with, and then earlier groups that it reads from join that one, unless
 
     fusion.library      it has no loop body (library calls, assemblies, tables)
     fusion.space        it runs over another space than the group, and not over the group's rows;
                         or its rows are not the group's
     fusion.dependency   it needs a value that is made after the group, or in it by way of a view
-                        that the group's axes do not follow
+                        that the group's axes do not follow, or of indices
     fusion.reduction    its folds would go over the rows in another order than in its own kernel
     fusion.layout       its result's memory would be laid out in another order than declared
-    fusion.size         the kernel would have too many operands or results
+    fusion.size         the kernel would have too many operands, results or nodes
+
+Small groups over one space that share nothing become one kernel too: a call costs more than they
+do.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from rushlight import sym
 from rushlight.fx.graph import Graph, Node, Var, same_layout
 from rushlight.ops.layouts import Layout, dense, like_operands
 from rushlight.reasons import Reason, refuse
 
 from . import device_fusion
+from .gathers import Pick, gather_of
+from .groups import CallStep, Facts, Group, Read, Step
 
-OPERANDS, RESULTS = 8, 4  # of one kernel: csrc/rt/kernels.h
+OPERANDS, RESULTS = 16, 8  # of one kernel: csrc/rt/kernels.h
+NODES, JOINED = 512, 64  # of one kernel; of one that is made of two
+NUMBERS = 8  # at run time, each in two forms at most: kNumbers of csrc/core/plan.h
+SMALL = 1 << 14  # elements, below which a call costs as much as the work
 ROW_LOOPS = 2  # of a kernel with rows: loops/lower.py
 RULES = ("broadcast", "rows")  # of layout: what runs over one space of its operands
 PROBE = 1 << 40  # strides that no layout has by itself, to see where a view takes each dim
-
-
-class Read(NamedTuple):
-    """An operand of a kernel. `shape`: what it must be expanded to before the call, where its own
-    dims would be taken for others."""
-
-    var: Var
-    per_row: bool  # one number a row
-    shape: tuple | None = None
-
-
-@dataclass(eq=False)
-class Group:
-    """Nodes that one kernel computes, over `space`; dims in `rows` are folded over."""
-
-    index: int
-    space: tuple
-    rows: tuple[int, ...]
-    device: str = "cpu"
-    nodes: list[Node] = field(default_factory=list)
-    axes: dict[Var, tuple] = field(
-        default_factory=dict
-    )  # a value made here: the space's dim behind each of its own
-    reads: dict[Read, None] = field(default_factory=dict)
-    per_row: set[Var] = field(default_factory=set)  # values made here that are one number a row
-
-    @property
-    def has_rows(self) -> bool:
-        return any(n.op.kind == "rows" for n in self.nodes)
-
-    @property
-    def on_gpu(self) -> bool:
-        return self.device.startswith("cuda")
-
-    @property
-    def name(self) -> str:
-        return "_".join(["fused", *(n.op.name for n in self.nodes)])[:56] + f"_{self.index}"
-
-    def __str__(self) -> str:
-        rows = f" rows {list(self.rows)}" if self.has_rows else ""
-        return f"{self.name} over {list(self.space)}{rows}"
-
-
-@dataclass(eq=False)
-class CallStep:
-    """A node that is called as it is."""
-
-    index: int
-    node: Node
-
-    @property
-    def nodes(self) -> list[Node]:
-        return [self.node]
-
-    def __str__(self) -> str:
-        return f"call {self.node.op.name}"
-
-
-Step = Group | CallStep
 
 
 class Schedule:
@@ -103,9 +55,16 @@ class Schedule:
         self.touched: dict[
             Var, set[int]
         ] = {}  # base -> the steps that make it, the groups that read it
+        self.known: dict[int, Facts] = {}
+        self.order = {id(n): i for i, n in enumerate(graph.calls)}
+        self.left: set[int] = set()  # indices of groups that became part of another
+        self.tried: set[tuple[int, int]] = set()
+        self.parts: dict[Var, Any] = {}  # values computed where they will lie: parts.py
         for node in graph.calls:
-            if node.op.kind != "view":
+            if node.op.kind != "view" and node.op.name != "full":
                 self.place(node)
+        self.put_side_by_side()
+        self.close_up()
 
     # ---- views
 
@@ -151,6 +110,8 @@ class Schedule:
         read = map(self.base, node.reads) if isinstance(step, Group) else ()
         for v in (*node.outs, *read):
             self.touched.setdefault(v, set()).add(step.index)
+        if isinstance(step, Group):
+            self.take_in(step, node)
 
     def find(self, node: Node) -> Group | None:
         """The latest group that takes the node. Reasons are recorded for groups that it shares a
@@ -158,7 +119,7 @@ class Schedule:
         sharing: set[int] = set()
         for v in node.reads:
             sharing |= self.touched.get(self.base(v), set())
-        for index in sorted(sharing, reverse=True):
+        for index in sorted(sharing - self.left, reverse=True):
             step = self.steps[index]
             reason = self.why_not(step, node)
             if reason is None and isinstance(step, Group):
@@ -175,23 +136,30 @@ class Schedule:
 
         if isinstance(step, CallStep):
             return no("library", f"{step.node.op.name} has no loop body")
+        facts = self.facts(node)
         node_axes, in_rows = self.node_axes(step, node)
         if node_axes is None:
             return no(
                 "space",
-                f"it runs over {list(node.op.layout.full(node.call))}, the group over "
-                f"{list(step.space)}",
+                f"it runs over {list(facts.space)}, the group over {list(step.space)}",
             )
-        rows = node.op.layout.rows(node.call)
-        if node.op.kind == "rows" and step.has_rows and rows != step.rows:
-            return no("space", f"its rows are dims {list(rows)}, the group's {list(step.rows)}")
+        if facts.folds and step.has_rows and facts.rows != step.rows:
+            mine, theirs = list(facts.rows), list(step.rows)
+            return no("space", f"its rows are dims {mine}, the group's {theirs}")
+        if len(step.nodes) >= NODES:
+            return no("size", f"the kernel has {NODES} nodes")
         for name, x in node.call.operands():
             if not isinstance(x, Var):
                 continue
             made = self.step_of(x)
             if made > step.index:
                 return no("dependency", f"{x.name} is made after the group starts")
-            if made == step.index and not self.aligned(step, node, name, x, node_axes):
+            if made != step.index:
+                continue
+            if facts.gather is not None:
+                why = f"{x.name} is made by the group, and read at indices or as them"
+                return no("dependency", why)
+            if not self.aligned(step, node, name, x, node_axes):
                 return no(
                     "dependency", f"{x.name} is a view of what the group makes, along other dims"
                 )
@@ -200,6 +168,8 @@ class Schedule:
             return no(
                 "size", f"the kernel would read {len(reads)} operands, {OPERANDS} are the most"
             )
+        if len(step.numbers | self.numbers_of(node)) > NUMBERS:
+            return no("size", f"the kernel would take more than {NUMBERS} numbers at run time")
         results = self.results_with(step, node)
         if len(results) > RESULTS:
             return no(
@@ -221,21 +191,23 @@ class Schedule:
         return None
 
     def start(self, node: Node) -> Group:
-        rule = node.op.layout
-        full, rows = tuple(rule.full(node.call)), tuple(rule.rows(node.call))
-        group = Group(len(self.steps), full, rows, self.device)
+        facts = self.facts(node)
+        group = Group(len(self.steps), facts.space, facts.rows, self.device)
         self.steps.append(group)
         return group
 
     def join(self, group: Group, node: Node) -> None:
         axes, in_rows = self.node_axes(group, node)
         assert axes is not None
+        facts = self.facts(node)
+        if facts.folds and not group.has_rows:
+            self.walk_rows(group, facts.rows)
         group.reads = dict.fromkeys(self.reads_with(group, node, in_rows))
-        if node.op.kind == "rows" and not group.has_rows:
-            group.rows = tuple(node.op.layout.rows(node.call))
+        group.open = dict.fromkeys(self.results_with(group, node))
+        group.numbers |= self.numbers_of(node)
         for i, out in enumerate(node.outs):
-            kind = "S" if in_rows else node.op.layout.out_kind(node.call, i)
-            rows = node.op.layout.rows(node.call)
+            kind = "S" if in_rows or facts.gather else node.op.layout.out_kind(node.call, i)
+            rows = facts.rows
             if in_rows or kind in "KD":
                 group.per_row.add(out)
             if kind == "D":
@@ -247,15 +219,100 @@ class Schedule:
             group.axes[out] = axes_of
         group.nodes.append(node)
 
+    def walk_rows(self, group: Group, rows: tuple[int, ...]) -> None:
+        """From now on the group has rows; indices that do not vary along them are read once a
+        row."""
+        group.has_rows, group.rows = True, rows
+        if any(self.facts(n).gather for n in group.nodes):
+            group.reads = {}
+            for n in group.nodes:
+                group.reads.update(dict.fromkeys(self.own_reads(group, n, False)))
+
+    # ---- groups into groups
+
+    def take_in(self, group: Group, node: Node) -> None:
+        """Earlier groups that the node shares values with."""
+        sharing: set[int] = set()
+        for v in node.reads:
+            sharing |= self.touched.get(self.base(v), set())
+        for index in sorted(sharing - self.left, reverse=True)[:8]:
+            other = self.steps[index]
+            if index < group.index and isinstance(other, Group):
+                reason = self.merge(other, group)
+                if reason is not None:
+                    self.reasons.append(reason)
+
+    def merge(self, other: Group, group: Group) -> Reason | None:
+        """The earlier group's nodes into the later one, where every node may join again."""
+        if (other.index, group.index) in self.tried:
+            return None
+        self.tried.add((other.index, group.index))
+
+        def no(kind: str, why: str) -> Reason:
+            return refuse(f"fusion.{kind}", f"{other} into {group}", why)
+
+        if len(other.nodes) + len(group.nodes) > JOINED:
+            return no("size", f"the kernel would have more than {JOINED} nodes")
+        if other.has_rows and group.has_rows and other.rows != group.rows:
+            return no("space", f"the rows are dims {list(other.rows)} and {list(group.rows)}")
+        made = {v for n in other.nodes for v in n.outs}
+        for step in self.steps[other.index + 1 : group.index]:
+            if step.index not in self.left and any(
+                self.base(v) in made for n in step.nodes for v in n.reads
+            ):
+                return no("dependency", f"{step} between them needs what the first makes")
+        wide = other if other.has_rows and not group.has_rows else group
+        trial = Group(group.index, wide.space, wide.rows, self.device, has_rows=wide.has_rows)
+        nodes = sorted([*other.nodes, *group.nodes], key=lambda n: self.order[id(n)])
+        trial.coming = frozenset(v for n in nodes for v in n.outs)
+        self.made.update(dict.fromkeys(made, group.index))
+        for node in nodes:
+            reason = self.why_not(trial, node)
+            if reason is not None:
+                self.made.update(dict.fromkeys(made, other.index))
+                return reason
+            self.join(trial, node)
+        trial.coming = frozenset()
+        group.__dict__.update(trial.__dict__)  # who holds the group holds the merged one
+        self.left.add(other.index)
+        for sharing in self.touched.values():
+            if other.index in sharing:
+                sharing.discard(other.index)
+                sharing.add(group.index)
+        return None
+
+    def put_side_by_side(self) -> None:
+        """Small groups over one space, each with the one before it."""
+        latest: dict[tuple, Group] = {}
+        for step in list(self.steps):
+            if not isinstance(step, Group) or step.index in self.left:
+                continue
+            if math.prod(map(sym.hint, step.space)) > SMALL:
+                continue
+            key = (str(step.space), step.rows if step.has_rows else None)
+            if key in latest:
+                self.merge(latest[key], step)
+            latest[key] = step
+
+    def close_up(self) -> None:
+        """Steps are numbered anew, without those that became part of others."""
+        kept = [s for s in self.steps if s.index not in self.left]
+        at = {s.index: i for i, s in enumerate(kept)}
+        self.made = {v: at[i] for v, i in self.made.items()}
+        for i, step in enumerate(kept):
+            step.index = i
+        self.steps = kept
+
     # ---- facts about a node in a group
 
     def node_axes(self, group: Group, node: Node) -> tuple[tuple | None, bool]:
         """(the group's dim behind each dim of the node's space, whether the node runs once a
         row); None: other spaces."""
-        full, space = tuple(node.op.layout.full(node.call)), group.space
+        facts, space = self.facts(node), group.space
+        full = facts.space
         if len(full) == len(space) and all(m == n for m, n in zip(full, space)):
             return tuple(range(len(space))), False
-        if node.op.kind == "rows" or not group.has_rows or counts_elements(node):
+        if facts.folds or facts.gather or not group.has_rows or counts_elements(node):
             return None, False
         if len(full) == len(space) and all(
             m == (1 if d in group.rows else n) for d, (m, n) in enumerate(zip(full, space))
@@ -265,6 +322,32 @@ class Schedule:
         if len(full) == len(left) and all(m == space[d] for m, d in zip(full, left)):
             return tuple(left), True
         return None, False
+
+    def facts(self, node: Node) -> Facts:
+        found = self.known.get(id(node))
+        if found is None:
+            gather = gather_of(node)
+            if gather is not None:
+                found = Facts(False, tuple(node.outs[0].shape), (), gather)
+            else:
+                rule = node.op.layout
+                folds = node.op.kind == "rows"
+                found = Facts(folds, tuple(rule.full(node.call)), tuple(rule.rows(node.call)))
+            self.known[id(node)] = found
+        return found
+
+    def number_for(self, node: Node, x: Var) -> Node | None:
+        """What makes an operand that is one number all over, where another operand shows the
+        space."""
+        maker = self.graph.makers[self.base(x)]
+        if maker.kind != "call_function" or maker.op.name != "full":
+            return None
+        for _, v in node.call.operands():
+            if isinstance(v, Var):
+                other = self.graph.makers[self.base(v)]
+                if other.kind != "call_function" or other.op.name != "full":
+                    return maker
+        return None
 
     def aligned(self, group: Group, node: Node, name: str, x: Var, node_axes: tuple) -> bool:
         """Whether x, made in the group, lies along the dims that the node would read it over."""
@@ -326,43 +409,79 @@ class Schedule:
             return Read(x, True, tuple(node.op.layout.full(node.call)))
         return Read(x, True, tuple(1 if d in rows else n for d, n in enumerate(space)))
 
+    def own_reads(self, group: Group, node: Node, in_rows: bool) -> list[Read]:
+        """What the node reads from outside the group."""
+        facts = self.facts(node)
+        if facts.gather is not None:
+            table = Read(facts.gather.table, False, group.space, facts.gather.strides)
+            return [table, *(self.pick_read(group, p) for p in facts.gather.picks)]
+        return [
+            self.read_of(group, node, name, x, in_rows)
+            for name, x in node.call.operands()
+            if isinstance(x, Var)
+            and self.step_of(x) != group.index
+            and self.number_for(node, x) is None
+        ]
+
+    def numbers_of(self, node: Node) -> set[str]:
+        """What a kernel of the node is told at run time, beside tensors."""
+        gather = self.facts(node).gather
+        picks = gather.picks if gather is not None else ()
+        return set(map(str, symbols([node.arguments, *((p.extent, p.stride) for p in picks)])))
+
+    def pick_read(self, group: Group, pick: Pick) -> Read:
+        """Indices, over the group's space: once a row where they do not vary along it."""
+        shape, strides = list(group.space), [0] * len(group.space)
+        for d, n, s in zip(pick.dims, pick.index.shape, pick.index.layout.strides):
+            strides[d] = 0 if n == 1 else s
+        once = group.has_rows and all(strides[d] == 0 or shape[d] == 1 for d in group.rows)
+        if once:
+            shape = [1 if d in group.rows else n for d, n in enumerate(shape)]
+        return Read(pick.index, once, tuple(shape), tuple(strides))
+
     def reads_with(self, group: Group, node: Node, in_rows: bool) -> list[Read]:
-        """The group's operands when the node joins: (operand, whether it is one number a row)."""
-        reads = dict(group.reads)
-        for name, x in node.call.operands():
-            if isinstance(x, Var) and self.step_of(x) != group.index:
-                reads[self.read_of(group, node, name, x, in_rows)] = None
-        return list(reads)
+        """The group's operands when the node joins."""
+        return list(dict.fromkeys([*group.reads, *self.own_reads(group, node, in_rows)]))
 
     def results_with(self, group: Group, node: Node) -> list[Var]:
         """The values that must be written when the node joins: read elsewhere, or returned."""
-        nodes = [*group.nodes, node]
-        return [out for n in nodes for out in n.outs if self.needed(out, nodes)]
 
-    def needed(self, out: Var, nodes: list[Node]) -> bool:
-        """Whether somebody besides these nodes reads the value or a view of it."""
-        if out in self.graph.outputs:
+        def inside(v: Var) -> bool:
+            return v in group.axes or v in group.coming or v in node.outs
+
+        read = set(map(self.base, node.reads))
+        kept = [o for o in group.open if o not in read or self.reaches(o, inside)]
+        return kept + [o for o in node.outs if self.reaches(o, inside)]
+
+    def needed(self, out: Var, group: Group) -> bool:
+        """Whether somebody outside the group reads the value or a view of it."""
+        return self.reaches(out, group.axes.__contains__)
+
+    def reaches(self, out: Var, inside: Callable[[Var], bool]) -> bool:
+        if out in self.graph.output_set:
             return True
         for user in self.graph.users[out]:
             if user.kind == "output":
                 return True
             if user.op.kind == "view":
-                if self.needed(user.outs[0], nodes):
+                if self.reaches(user.outs[0], inside):
                     return True
-            elif user not in nodes:
+            elif not inside(user.outs[0]):
                 return True
         return False
 
     def same_order(self, group: Group, nodes: list[Node], reads: list, results: list[Var]) -> bool:
         """Folds over several dims merge them into one loop where all buffers allow; the kernel
         must merge as each node's own kernel does."""
-        folding = [n for n in nodes if n.op.kind == "rows"]
+        if not (group.has_rows or self.facts(nodes[-1]).folds):
+            return True
+        folding = [n for n in nodes if self.facts(n).folds]
         if not folding:
             return True
         rows = folding[0].op.layout.rows(folding[0].call)
         if sum(not group.space[d] == 1 for d in rows) < 2:
             return True
-        whole = [r.var.layout.expand(group.space) for r in reads if not r.per_row]
+        whole = [r.layout.expand(group.space) for r in reads if not r.per_row]
         whole += [
             o.layout
             for o in results
@@ -403,19 +522,23 @@ class Schedule:
             )
         if same_layout(out.layout, dense(group.space, out.dtype, None, out.device)):
             return "C"
-        whole = [r.var.layout for r in reads if not r.per_row]
+        whole = [r.layout for r in reads if not r.per_row]
+        if not whole:
+            return None
         if same_layout(out.layout, like_operands(whole, group.space, out.dtype, out.device)):
             return "S"
         return None
 
-    @staticmethod
-    def reduces(node: Node, out: Var) -> bool:
-        return node.op.layout.out_kind(node.call, node.outs.index(out)) in "KD"
+    def reduces(self, node: Node, out: Var) -> bool:
+        folds = self.facts(node).folds
+        return folds and node.op.layout.out_kind(node.call, node.outs.index(out)) in "KD"
 
 
 def fusible(node: Node) -> bool:
-    """A scalar or row body over the space of its operands, with operands."""
+    """A scalar or row body over the space of its operands, with operands; or a fetch at indices."""
     op = node.op
+    if gather_of(node) is not None:
+        return True
     return op.kind in ("scalar", "rows") and op.layout.rule in RULES and bool(node.call.tensors)
 
 
@@ -426,6 +549,14 @@ def device_of(graph: Graph) -> str:
     inputs = (*graph.inputs, *(n.outs[0] for n in graph.nodes if n.kind == "get_attr"))
     found = (v.layout.device for v in inputs)
     return next((d for d in found if d.startswith("cuda")), "cpu")
+
+
+def symbols(value: Any) -> Iterator[sym.Sym]:
+    if isinstance(value, sym.Sym):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from symbols(v)
 
 
 def counts_elements(node: Node) -> bool:

@@ -16,9 +16,12 @@ from rushlight.fx.graph import ATTRIBUTE, PLACEHOLDER, Node, Var, variables
 from rushlight.ops.values import TABLE
 from rushlight.runtime import native
 
+from .groups import Group
 from .lowering import Lowered, shape_for_call
+from .memory_plan import MemoryPlan, workspace
+from .parts import whole_of
 from .placement import SCATTERS
-from .scheduler import Group, Schedule
+from .scheduler import Schedule
 
 
 class Wrapper:
@@ -31,6 +34,7 @@ class Wrapper:
         self.known: dict[Any, native.Entry] = {}  # variables, and texts of sizes
         self.count = len(self.graph.inputs) + len(self.graph.numbers)
         self.names: dict[int, str] = {}
+        self.slots: dict[Var, native.Entry] = {}  # where values lie in the call's workspace
         for i, name in enumerate(self.graph.numbers, len(self.graph.inputs)):
             self.known[name] = ("r", i)
             self.names[i] = name
@@ -60,6 +64,9 @@ class Wrapper:
 
     def call_operator(self, node: Node) -> None:
         op = node.op
+        if node.outs[0] in self.known:  # pieces of it were written already
+            self.complete(node)
+            return
         if op.native is None:
             raise CompilerBug("wrapper", f"{op.name} has no native operator", str(self.graph))
         entries = [self.argument(v, p.kind) for v, p in zip(node.arguments, op.parameters)]
@@ -69,6 +76,8 @@ class Wrapper:
             return
         if node.outs[0] in self.targets:
             callee, name = op.native.inplace, op.name + "_"
+        elif node.outs[0] in self.slots:
+            entries.append(self.slots[node.outs[0]])
         elif self.plan.device != "cpu" and not node.call.tensors:
             named = [p.name for p in op.parameters if p.keyword_only]
             callee = native.made_on(self.plan.device, op.native, named)
@@ -77,6 +86,9 @@ class Wrapper:
 
     def scatter(self, node: Node, entries: list) -> native.Entry:
         """slice_scatter and its like where the old value is read no more: written in place."""
+        part = self.plan.parts.get(node.arguments[1])
+        if part is not None and part.whole == node.arguments[0]:  # it was made there
+            return entries[0]
         view, copy = TABLE[SCATTERS[node.op.name]], TABLE["copy"].native.inplace
         out = identifier(node.outs[0])
         (place,) = self.emit(view.native, [entries[0], *entries[2:]], [f"{out}_place"], view.name)
@@ -85,9 +97,14 @@ class Wrapper:
 
     def call_kernel(self, group: Group, lowered: Lowered, kernel: Any) -> None:
         entries = []
-        for i, (x, _, _) in enumerate(lowered.reads):
+        for i, read in enumerate(lowered.reads):
+            x = read.var
             entry, shape = self.value(x), shape_for_call(group, lowered.reads, i)
-            if shape is not None:
+            if read.strides is not None:
+                look = [entry, *(self.argument(v, "symints") for v in read[2:])]
+                name = f"{identifier(x)}_{'over' if read.per_row else 'at'}"
+                (entry,) = self.emit(TABLE["as_strided"].native, look, [name], "as_strided")
+            elif shape is not None:
                 expand = TABLE["expand"].native
                 (entry,) = self.emit(
                     expand,
@@ -97,13 +114,73 @@ class Wrapper:
                 )
             entries.append(entry)
         entries += [self.size(n) for n in lowered.sizes]
-        into = [self.targets.get(o) for o in lowered.results]
-        if any(v is not None for v in into):
-            entries += [("c", None) if v is None else self.value(v) for v in into]
+        into = [self.place_of(o) for o in lowered.results]
+        if any(entry is not None for entry in into):
+            entries += [("c", None) if entry is None else entry for entry in into]
         outs = self.emit(
             kernel, entries, [identifier(o) for o in lowered.results], lowered.kernel.name
         )
         self.known.update(zip(lowered.results, outs))
+
+    # ---- memory that is there already
+
+    def place_of(self, out: Var) -> native.Entry | None:
+        """What a kernel's result is written to; None: memory of its own."""
+        if out in self.targets:
+            return self.value(self.targets[out])
+        part = self.plan.parts.get(out)
+        if part is None:
+            return self.slots.get(out)
+        if part.whole not in self.known and whole_of(self.graph.makers[part.whole]) is not None:
+            self.known[part.whole] = self.allocate(part.whole)
+        self.value(part.whole)
+        return self.looked(self.known[part.whole], part.views, f"{identifier(out)}_place")
+
+    def carve(self, memory: MemoryPlan) -> None:
+        """The one allocation of a call, and the places in it."""
+        if len(memory.places) < 2:
+            return
+        values = [p.value for p in memory.places]
+        sizes = [n for v in values for n in v.shape if isinstance(n, sym.Sym)]
+        names = sorted({name for n in sizes for term in n.terms for name in term})
+        entries = [self.size(sym.Sym(self.graph.env, {(n,): 1})) for n in names]
+        outs = [f"{identifier(v)}_slot" for v in values]
+        made = self.emit(workspace(memory, names), entries, outs, "workspace")
+        self.slots.update(zip(values, made))
+
+    def allocate(self, x: Var) -> native.Entry:
+        whole = whole_of(self.graph.makers[x])
+        assert whole is not None
+        size, name = self.argument(x.shape, "symints"), identifier(x)
+        if x in self.slots:
+            if whole.number is not None:
+                fill, number = TABLE["fill"].native.inplace, self.argument(whole.number, "")
+                self.emit(fill, [self.slots[x], number], [name], "fill_")
+            return self.slots[x]
+        if whole.number is None:
+            return self.emit(native.empty, [size, ("c", native.dtype(x.dtype))], [name], "empty")[0]
+        number = self.argument(whole.number, "")
+        dtype = ("c", native.dtype(x.dtype))
+        return self.emit(TABLE["full"].native, [size, number, dtype], [name], "full")[0]
+
+    def looked(self, entry: native.Entry, views: tuple, name: str) -> native.Entry:
+        for op, rest in views:
+            arguments = [entry, *(self.argument(v, "") for v in rest)]
+            (entry,) = self.emit(TABLE[op].native, arguments, [name], op)
+        return entry
+
+    def complete(self, node: Node) -> None:
+        """The pieces that were made elsewhere, copied."""
+        (out,), whole = node.outs, whole_of(node)
+        assert whole is not None
+        for i, (x, views) in enumerate(whole.pieces):
+            part = self.plan.parts.get(x)
+            if part is not None and part.whole == out:
+                continue
+            name = f"{identifier(out)}_{i}"
+            place = self.looked(self.known[out], views, f"{name}_place")
+            copy = TABLE["copy"].native.inplace
+            self.emit(copy, [place, self.value(x), ("c", False)], [f"{name}_written"], "copy_")
 
     # ---- operands
 
@@ -279,11 +356,13 @@ def write(
     plan: Schedule,
     kernels: dict[int, tuple[Lowered, Any]],
     targets: dict[Var, Var],
+    memory: MemoryPlan,
     ends: Ends | None = None,
 ) -> tuple[Any, str]:
     """(native program, its text). `kernels`: for the index of each group that became one, what
     to call; `targets`: results that are written into another variable's memory."""
     w = Wrapper(plan, targets)
+    w.carve(memory)
     for step in plan.steps:
         if step.index in kernels and isinstance(step, Group):
             w.call_kernel(step, *kernels[step.index])

@@ -23,6 +23,8 @@ from .expr import (
     text,
 )
 from .nest import COSTLY
+from .row_forms import Together, tail
+from .tiles import LEAST, TILE, swapped, tiled, turned
 from .words import (
     BITS,
     SHORT,
@@ -50,7 +52,8 @@ class Body:
 
     def __init__(self, kernel: Kernel, vector=True):
         self.kernel, self.vector, self.lines, self.depth, self.arrays = kernel, vector, [], 1, set()
-        self.staged = self.near = False                 # near: no quotient is far
+        self.staged, self.tiles, self.padded, self.even = False, set(), {}, False
+        self.near = False                               # near: no quotient is far
         self.cuts = False                               # whether a float became an integer
         self.dtype = {b.name: b.dtype for b in kernel.buffers} | {name: d for name, d, _ in kernel.locals}
 
@@ -91,8 +94,10 @@ class Body:
                 return f"{s}[c]" if s in self.arrays else s
             case Cast(v, d):
                 return self.cast(v, d)
+            case Load() if e in self.padded:
+                return self.padded[e]
             case Load(b, terms, d):
-                place = f"{b}[{self.address(terms)}]"
+                place = f"{b}[{self.address(terms)}]" if b not in self.tiles else f"{turned(b)}[d * {TILE} + c]"
                 return f"({place} != 0)" if d == "bool" else place
             case Apply(w, args, d):
                 return apply(w, [self.expr(a) for a in args], d, args[-1].dtype, self.near)
@@ -201,17 +206,26 @@ class Body:
 
     def in_stages(self, axis, size, stages):
         """The stages one after another over blocks of elements; what a later one needs is kept in an array."""
-        made = [{n for n, _ in s.lets} for s in stages]
-        read = [set(postorder([v for _, v in s.lets] + [x.value for x in s.stores])) for s in stages]
-        live = {n for i, names in enumerate(made) for n in names if any(n in r for r in read[i + 1:])}
-        for name in sorted(live, key=lambda n: int(n.text[1:])):
-            self.put(f"{C[name.dtype]} {name.text}[{STAGED}];")
-        self.arrays |= {n.text for n in live}
+        for name in self.live(stages):
+            self.declare(name, STAGED)
         self.open(f"for (rl_i64 first = 0; first < {size}; first += {STAGED})")
         self.put(f"const int count = {size} - first < {STAGED} ? (int)({size} - first) : {STAGED};")
         for s in stages:
             self.across(axis, s, lambda s=s: (self.lets(s), [self.store(x) for x in s.stores]))
         self.close()
+
+    @staticmethod
+    def live(stages):
+        """What a stage makes and a later one reads."""
+        made = [{n for n, _ in s.lets} for s in stages]
+        read = [set(postorder([v for _, v in s.lets] + [x.value for x in s.stores])) for s in stages]
+        live = {n for i, names in enumerate(made) for n in names if any(n in r for r in read[i + 1:])}
+        return sorted(live, key=lambda n: int(n.text[1:]))
+
+    def declare(self, name, length):
+        """From here on the name stands for an array over the elements of a block."""
+        self.put(f"{C[name.dtype]} {name.text}[{length}];")
+        self.arrays.add(name.text)
 
     def rows(self):
         """Row bodies, a row at a time."""
@@ -248,13 +262,18 @@ class Body:
         self.lanes(section, "_lane")
         for a, n in outer:
             self.loop(a, n)
-        self.open(f"for (rl_i64 start = 0; start < {size}; start += {BLOCK})")
-        self.block(section)
-        self.add_lanes(section, lambda name, _: f"{name.text}_lane[l]")
-        self.close()
+        self.blocks_of(axis, size, [section])
         for _ in outer:
             self.close()
         self.tree(section)
+
+    def blocks_of(self, axis, size, sections):
+        """Every block of a row folded into the lanes; of several rows side by side, where there are more sections."""
+        self.open(f"for (rl_i64 start = 0; start < {size}; start += {BLOCK})")
+        self.block(*sections)
+        for s in sections:
+            self.add_lanes(s, lambda name, _: f"{name.text}_lane[l]")
+        self.close()
 
     def lanes(self, section, suffix):
         for name, combine, _ in section.folds:
@@ -264,28 +283,35 @@ class Body:
             elif watched(name, combine):
                 self.put(f"{BITS[name.dtype]} {name.text}_top[{LANES}];")
 
-    def block(self, section):
+    def block(self, *sections):
         """The elements from `start` on, at most BLOCK of them, folded into the lanes."""
         axis, size = self.kernel.inner[-1]
         self.put(f"const rl_i64 stop = start + {BLOCK} < {size} ? start + {BLOCK} : {size};")
-        for name, combine, _ in section.folds:
+        for name, combine, _ in [f for s in sections for f in s.folds]:
             start = identity(combine, name.dtype)
             self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_lane[l] = {start};")
             if watched(name, combine):
                 self.put(f"for (int l = 0; l < {LANES}; ++l) {name.text}_top[l] = 0;")
         self.put("rl_i64 next = start;")
         self.open(f"for (; next + {LANES} <= stop; next += {LANES})")
-        self.simd(section)
-        self.open(f"for (int l = 0; l < {LANES}; ++l)")
-        self.put(f"const rl_i64 {axis} = next + l;")
-        self.step(section, ROW_LANE)
+        for section in sections:
+            self.simd(section)
+            self.open(f"for (int l = 0; l < {LANES}; ++l)")
+            self.put(f"const rl_i64 {axis} = next + l;")
+            self.step(section, ROW_LANE)
+            self.close()
         self.close()
-        self.close()
-        self.open("for (int l = 0; next < stop; ++next, ++l)")
-        self.put(f"const rl_i64 {axis} = next;")
-        self.step(section, ROW_LANE)
-        self.close()
-        for name, combine, _ in section.folds:
+        for section in () if self.even else sections:
+            floats = all(dtypes.is_floating(name.dtype) for name, _, _ in section.folds)     # GCC 12 fails on some of integers
+            if self.staged and self.vector and floats and not self.gathers(section):
+                tail(self, section, axis, C, storage, cast, combined)
+                continue
+            head = "for (int l = 0; next < stop; ++next, ++l)"
+            self.open(head if len(sections) == 1 else "for (rl_i64 from = next, l = 0; from < stop; ++from, ++l)")
+            self.put(f"const rl_i64 {axis} = {'next' if len(sections) == 1 else 'from'};")
+            self.step(section, ROW_LANE)
+            self.close()
+        for name, combine, _ in [f for s in sections for f in s.folds]:
             if watched(name, combine):
                 self.put(f"for (int l = 0; l < {LANES}; ++l) {nan_back(name)}")
 
@@ -561,17 +587,28 @@ def free_strides(kernel: Kernel, kind):
     return [f"{b.name}_{axis}" for b in kernel.buffers if not (kernel.inner and b.per_row)]
 
 
-def specialised(kernel: Kernel, symbol, kind, strides):
-    """One form with literal strides. A stride along an axis of one step is never asked for."""
+def specialised(kernel: Kernel, symbol, kind, strides, tiles=(), long=False, together=1, even=False):
+    """One form with literal strides. A stride along an axis of one step is never asked for. `tiles`: operands to turn over;
+    `long`: the call is one long row (phases.py writes how threads share it); `together`: rows that are folded at once;
+    `even`: rows end with the last lane."""
     free = free_strides(kernel, kind)
     axes = [a for a, _ in kernel.outer + kernel.inner]
     axis = free[0].rsplit("_", 1)[1] if free else axes[-1]
     place = lambda name: f"n[{len(axes) * (1 + next(i for i, b in enumerate(kernel.buffers) if name == f'{b.name}_{axis}')) + axes.index(axis)}]"
     held = " && ".join([f"{place(f)} == {v}" for f, v in zip(free, strides)] or ["true"])
-    return "\n".join([f"// {kernel.name}", form(kernel, f"{symbol}_{kind}", kind, free, staged=True),
+    call = lambda kind, n="n": f"{symbol}_{kind}(p, {n}, s{''.join(f', {v}' for v in strides)})"
+    turns = []
+    near = [f.rsplit("_", 1)[0] for f, v in zip(free, strides) if v == 1]
+    if tiles:                                           # either way round; small blocks are walked as they lie
+        base = lambda b: len(axes) * (1 + next(i for i, x in enumerate(kernel.buffers) if x.name == b))
+        for at, numbers, before in ((1, "n", ""), (0, "m", swapped(len(axes), len(kernel.buffers)) + " ")):
+            test = " && ".join([f"n[{at}] >= {LEAST} && n[2] >= {LEAST}", *(f"n[{base(b) + at}] == 1" for b in tiles)])
+            turns.append(f"    if ({test}) {{ {before}return {call('tiled', numbers)}; }}")
+    return "\n".join([f"// {kernel.name}", form(kernel, f"{symbol}_{kind}", kind, free, staged=True, rows=(together, even)),
+                      *([form(kernel, f"{symbol}_tiled", "tiled", free, staged=True, tiles=(tiles, near))] if tiles else []),
                       f"static rl_i64 {symbol}(void* const* p, const rl_i64* n, const rl_number* s) {{",
                       f"    if (n[{axes.index(axis)}] > 1 && !({held})) return {OTHER_STRIDES};",
-                      f"    return {symbol}_{kind}(p, n, s{''.join(f', {v}' for v in strides)});", "}", ""])
+                      *turns, f"    return {call(kind)};", "}", ""])
 
 
 def folds(kernel):
@@ -583,13 +620,18 @@ def addressed(kernel):
     return any(isinstance(v, Apply) and v.word == "checked" for s in kernel.sections for _, v in s.lets)
 
 
-def form(kernel, name, kind, free, vector=True, staged=False):
-    body = Body(kernel, vector)
-    body.staged = staged
-    getattr(body, kind)()
+def form(kernel, name, kind, free, vector=True, staged=False, tiles=(), rows=(1, False)):
+    body, together = Body(kernel, vector), rows[0]
+    body.staged, body.even = staged, rows[1]
+    if kind == "tiled":
+        tiled(body, storage, *tiles)
+    elif together > 1:
+        Together(body, together, C, storage).put()
+    else:
+        getattr(body, kind)()
     parameters = "".join(f", const rl_i64 {f}" for f in free)
     lines = [f"RL_FN rl_i64 {name}(void* const* p, const rl_i64* n, const rl_number* s{parameters}) {{",
              "    (void)n; (void)s; rl_i64 error = 0;"]
     lines += ["    " + x for x in pointers(kernel) + numbers(kernel, free)]
-    lines += [f"    {storage(d)} {name}[{n}];" for name, d, n in kernel.locals]
+    lines += [f"    {storage(d)} {name}[{n}];" for name, d, n in kernel.locals if together == 1]
     return "\n".join(lines + body.lines + ["    return error;", "}"])

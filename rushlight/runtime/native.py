@@ -11,6 +11,7 @@ from typing import Any
 
 from rushlight import _core, dtypes  # type: ignore[attr-defined]
 
+empty = _core.empty  # (shape, dtype): memory for what a program puts together
 Entry = tuple  # ("r", register), ("l", entries), ("c", constant): docs/native.md
 
 
@@ -44,9 +45,11 @@ def kernel(
     cost: int,
     origin: str,
     owner: Any,
+    phased: tuple | None = None,
 ) -> Any:
     """A callable on tensors that allocates its results. `pointer`: the code's address, or a
-    `device_kernel`; `owner` keeps the code loaded."""
+    `device_kernel`; `owner` keeps the code loaded. `phased`: (pointer, phases, mask, bytes of
+    state, bytes a block) for a long row on several threads."""
     return _core.FusedKernel(
         pointer,
         name,
@@ -61,12 +64,19 @@ def kernel(
         cost,
         origin,
         owner,
+        phased,
     )
 
 
 def program(inputs: int, instructions: list, outputs: Any) -> Any:
     """Instructions on registers as one callable, which runs without autocast: graphs have casts."""
     return _core.Program(inputs, instructions, outputs, settled=True)
+
+
+def workspace(size: int, places: list[tuple]) -> Any:
+    """A callable that allocates `size` bytes and gives a tensor for each place in them: (byte
+    offset, shape, strides, dtype's name)."""
+    return _core.Workspace(size, [(*p[:3], getattr(_core, p[3])) for p in places])
 
 
 def constant(value: Any) -> Entry:
