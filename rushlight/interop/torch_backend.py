@@ -1,0 +1,412 @@
+"""`torch.compile(model, backend="rushlight")`: torch captures and differentiates, Rushlight
+compiles.
+
+Takes the forward and backward graphs that torch's AOTAutograd hands a backend, in Core ATen's
+vocabulary; gives callables on torch's tensors. Runs of nodes that Rushlight has operators for
+become one compiled graph each, on torch's memory without copies; what is left stays torch's own
+calls, with a recorded reason. torch finds the backend by its entry point, without importing us
+first.
+
+Invariant: every result has the shape, strides and dtype that torch expects of it, or torch makes
+it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import rushlight.nn.functional as F
+from rushlight import _core, config
+from rushlight.eager import factories
+from rushlight.errors import Unsupported
+from rushlight.ops.values import TABLE
+from rushlight.reasons import refuse
+
+# Random draws stay torch's, so that a seed gives the numbers that it gives in torch's eager mode.
+RANDOM = frozenset("rand randn randint randperm bernoulli native_dropout normal uniform".split())
+
+
+ATTENTION = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+)
+
+
+class Report(NamedTuple):
+    """One graph that was handed over: nodes that run as our operators, those left to torch by
+    name, and the compiled graphs."""
+
+    kind: str  # forward, backward or inference
+    ours: int
+    left: dict[str, int]
+    parts: int
+
+
+REPORTS: list[Report] = []  # of this process, in the order of compiling
+
+
+def rushlight(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable:
+    """The backend, as torch calls it: see torch's documentation of custom backends."""
+    import torch
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch._decomp import core_aten_decompositions
+    from torch._dynamo.backends.common import aot_autograd
+
+    def compiler(kind: str) -> Callable:
+        return lambda graph, inputs: compile_part(torch, graph, kind)
+
+    decompositions = core_aten_decompositions()
+    for name in ATTENTION:  # their backwards need what only their own forwards give
+        op = getattr(torch.ops.aten, name, None)
+        for overload in op.overloads() if op is not None else ():
+            decompositions.pop(getattr(op, overload), None)
+
+    made: Callable = aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=decompositions,
+    )(gm, example_inputs)
+    return made
+
+
+def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
+    """One graph of AOTAutograd's, its supported runs of nodes compiled."""
+    from functorch.compile import make_boxed_func
+    from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+    from torch.fx.passes.operator_support import OperatorSupportBase
+
+    left: Counter[str] = Counter()
+
+    class Support(OperatorSupportBase):  # type: ignore[misc]
+        def is_node_supported(self, submodules: Any, node: Any) -> bool:
+            if node.op != "call_function":
+                return False
+            why = refusal(torch, node)
+            if why:
+                left[name_of(node.target)] += 1
+                refuse("fallback.no_definition", name_of(node.target), why)
+            return not why
+
+    partitioner = CapabilityBasedPartitioner(
+        gm, Support(), allows_single_node_partition=True, non_compute_ops=[]
+    )
+    fused = partitioner.fuse_partitions(partitioner.propose_partitions())
+    ours = parts = 0
+    children: list[tuple[str, Any]] = list(fused.named_children())
+    for name, module in children:
+        if not name.startswith("fused_"):
+            continue
+        count = sum(n.op == "call_function" and n.target is not operator.getitem
+                    for n in module.graph.nodes)  # fmt: skip
+        try:
+            part = Part(torch, module, f"{kind}_{name}")
+            delattr(fused, name)  # torch would take a module there, and nothing else
+            fused.__dict__[name] = part
+            ours, parts = ours + count, parts + 1
+        except Exception as error:  # noqa: BLE001  (torch runs it then)
+            if config.flags.strict:
+                raise
+            refuse("fallback.graph", name, f"{type(error).__name__}: {error}",
+                   "torch runs this part itself.")  # fmt: skip
+            left.update(name_of(n.target) for n in module.graph.nodes if n.op == "call_function")
+    fused.recompile()
+    left.pop("getitem", None)
+    REPORTS.append(Report(kind, ours, dict(left), parts))
+    return make_boxed_func(fused.forward)  # type: ignore[no-any-return]
+
+
+def name_of(target: Any) -> str:
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return str(getattr(target, "__name__", target))
+    return str(schema.name.partition("::")[2])
+
+
+def refusal(torch: Any, node: Any) -> str:
+    """Why a node is not ours; empty where it is."""
+    if node.target is operator.getitem:
+        return "" if not refusal(torch, node.args[0]) else "part of a result that is torch's"
+    base = name_of(node.target)
+    if not str(getattr(node.target, "_schema", "")).startswith("aten::"):
+        return "no operator of ATen's"
+    if base in RANDOM:
+        return "random numbers are torch's own"
+    if translation(node.target) is None:
+        return "no operator of ours"
+    values = [n.meta.get("val") for n in (*node.all_input_nodes, node)]
+    for value in values:
+        for one in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(one, torch.SymInt):
+                return "a size that varies"
+            if isinstance(one, torch.Tensor):
+                if one.device.type != "cpu":
+                    return f"a tensor on {one.device}"
+                if dtype_name(one.dtype) not in DTYPES:
+                    return f"dtype {one.dtype}"
+                if any(isinstance(n, torch.SymInt) for n in one.shape):
+                    return "a size that varies"
+                if type(one).__name__ not in ("FakeTensor", "Tensor", "Parameter"):
+                    return f"a {type(one).__name__}"
+    return trial(torch, node)
+
+
+def trial(torch: Any, node: Any) -> str:
+    """Ours on tensors without data (the meta device): what is wrong with the result, or empty."""
+
+    def look(a: Any) -> Any:
+        if isinstance(a, torch.fx.Node):
+            return look(a.meta["val"])
+        if isinstance(a, (tuple, list)):
+            return tuple(map(look, a))
+        if isinstance(a, torch.Tensor):
+            return example(a, "meta")
+        return value_of(torch, a)
+
+    try:
+        named = {k: look(v) for k, v in node.kwargs.items() if k not in IGNORED}
+        got = translation(node.target)(*map(look, node.args), **named)  # type: ignore[misc]
+    except Exception as error:  # noqa: BLE001  (torch runs the node then)
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    expected = node.meta["val"]
+    many = isinstance(expected, (tuple, list))
+    for x, y in zip(got if many else (got,), expected if many else (expected,)):
+        if isinstance(y, torch.Tensor):
+            same = tuple(x.shape) == tuple(y.shape) and x.dtype.name == dtype_name(y.dtype)
+            if not same and 0 not in y.shape:
+                theirs = f"{dtype_name(y.dtype)}{list(y.shape)}"
+                return f"ours gives {x.dtype.name}{list(x.shape)}, torch's {theirs}"
+    return ""
+
+
+def value_of(torch: Any, a: Any) -> Any:
+    return getattr(_core, dtype_name(a)) if isinstance(a, torch.dtype) else a
+
+
+DTYPES = frozenset("float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split())
+
+
+def dtype_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+# ---- what stands for ATen's operators
+
+
+def translation(target: Any) -> Callable | None:
+    """Ours for one of ATen's overloads: a function of its arguments as ATen orders them."""
+    base, overload = name_of(target), target._schema.overload_name
+    special = SPECIAL.get(f"{base}.{overload}") or SPECIAL.get(base)
+    if special is not None:
+        return special
+    op = BY_SCHEMA.get((base, overload)) or BY_SCHEMA.get((base, None))
+    if op is not None and op.native is not None and accepts(op, target):
+        return op.native  # type: ignore[no-any-return]
+    return None
+
+
+def accepts(op: Any, target: Any) -> bool:
+    """Whether the overload's arguments are the operator's first ones, in their order."""
+    theirs = [a.name for a in target._schema.arguments if not a.kwarg_only]
+    mine = [p.name for p in op.parameters]
+    same = all(a == b or {a, b} <= {"self", "input"} for a, b in zip(theirs, mine))
+    return same and len(theirs) <= len(mine)
+
+
+def by_schema() -> dict[tuple[str, str | None], Any]:
+    found: dict[tuple[str, str | None], Any] = {}
+    for op in TABLE.values():
+        base, _, overload = op.schema.text.partition("(")[0].partition(".")
+        found.setdefault((base, overload), op)
+        found.setdefault((base, None), op)
+    return found
+
+
+def to_copy(x: Any, dtype: Any = None, memory_format: Any = None, **rest: Any) -> Any:
+    return TABLE["to"].native(x, dtype=dtype) if dtype not in (None, x.dtype) else x.clone()
+
+
+def clone(x: Any, memory_format: Any = None) -> Any:
+    return x.clone()
+
+
+def full_like(x: Any, value: Any, dtype: Any = None, **rest: Any) -> Any:
+    return factories.full(tuple(x.shape), value, dtype=dtype or x.dtype)
+
+
+def arange(*bounds: Any, dtype: Any = None, **rest: Any) -> Any:
+    return factories.arange(*bounds, dtype=dtype)
+
+
+def full(size: Any, value: Any, dtype: Any = None, **rest: Any) -> Any:
+    return factories.full(tuple(size), value, dtype=dtype)
+
+
+def scalar_tensor(value: Any, dtype: Any = None, **rest: Any) -> Any:
+    return factories.full((), value, dtype=dtype or _core.float32)
+
+
+def index(x: Any, indices: Sequence[Any]) -> Any:
+    given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
+    if any(i.dtype.name in ("bool", "uint8") for _, i in given):
+        raise Unsupported("index", "by a mask: how many it picks is known when it has run")
+    return TABLE["index"].native(x, tuple(i for _, i in given), tuple(dim for dim, _ in given))
+
+
+def batch_norm_eval(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: Any, eps: Any
+) -> Any:
+    empty = factories.full((0,), 0.0, dtype=x.dtype)
+    return F.batch_norm(x, mean, var, weight, bias, False, momentum, eps), empty, empty
+
+
+def native_layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    return TABLE["native_layer_norm"].native(x, tuple(shape), weight, bias, eps)
+
+
+def max_dim(x: Any, dim: int, keepdim: bool = False) -> Any:
+    return tuple(x.max(dim, keepdim))
+
+
+def min_dim(x: Any, dim: int, keepdim: bool = False) -> Any:
+    return tuple(x.min(dim, keepdim))
+
+
+SPECIAL: dict[str, Callable] = {
+    "_softmax": lambda x, dim, half: x.softmax(dim),
+    "_log_softmax": lambda x, dim, half: x.log_softmax(dim),
+    "_to_copy": to_copy,
+    "clone": clone,
+    "alias": lambda x: x,
+    "embedding": lambda weight, indices, padding=-1, scale=False, sparse=False: TABLE[
+        "embedding"
+    ].native(weight, indices, padding),
+    "lift_fresh_copy": lambda x: x.clone(),
+    "arange": arange,
+    "full": full,
+    "full_like": full_like,
+    "zeros_like": lambda x, **rest: full_like(x, 0, **rest),
+    "ones_like": lambda x, **rest: full_like(x, 1, **rest),
+    "scalar_tensor": scalar_tensor,
+    "index.Tensor": index,
+    "_native_batch_norm_legit_no_training": batch_norm_eval,
+    "native_layer_norm": native_layer_norm,
+    "max.dim": max_dim,
+    "min.dim": min_dim,
+    "_unsafe_view": lambda x, size: x.reshape(tuple(size)),
+    "view": lambda x, size: x.reshape(tuple(size)),
+    "reshape": lambda x, size: x.reshape(tuple(size)),
+    "relu": lambda x: x.relu(),
+    "cat": lambda tensors, dim=0: TABLE["cat"].native(tuple(tensors), dim),
+    "split_with_sizes": lambda x, sizes, dim=0: tuple(x.split(list(sizes), dim)),
+    "constant_pad_nd": lambda x, pad, value=0: F.pad(x, tuple(pad), value=value),
+    "copy": lambda x, y, non_blocking=False: to_copy(y, x.dtype).expand(tuple(x.shape)).clone(),
+}
+BY_SCHEMA = by_schema()
+
+
+# ---- one compiled part
+
+
+class Part:
+    """A run of supported nodes as one compiled graph, called with torch's tensors."""
+
+    def __init__(self, torch: Any, module: Any, name: str) -> None:
+        from rushlight.compiled import compiled
+
+        self.torch, self.__name__ = torch, name
+        self.module, self.nodes = module, list(module.graph.nodes)
+        inputs = [n for n in self.nodes if n.op == "placeholder"]
+        output = next(n for n in self.nodes if n.op == "output").args[0]
+        self.single = not isinstance(output, (tuple, list))
+        expected = [output] if self.single else list(output)
+        self.expected = [self.layout(n.meta["val"]) for n in expected]
+        calls = [n for n in self.nodes if n.op == "call_function"]
+        self.functions: dict[Any, Any] = {
+            n: translation(n.target) for n in calls if n.target is not operator.getitem
+        }
+        examples = [example(n.meta["val"]) for n in inputs]
+        self.run = compiled(self.call, examples)
+        with _no_grad():
+            self.check(self.run(*examples))  # compiles it, so that what fails fails here
+
+    @staticmethod
+    def layout(value: Any) -> tuple:
+        return tuple(value.shape), tuple(value.stride()), value.dtype
+
+    def call(self, *inputs: Any) -> Any:
+        """The nodes in order, on our tensors or on a recorder's values."""
+        given, known = iter(inputs), {}
+
+        def look(a: Any) -> Any:
+            if isinstance(a, self.torch.fx.Node):
+                return known[a]
+            if isinstance(a, (tuple, list)):
+                return tuple(map(look, a))
+            return value_of(self.torch, a)
+
+        for node in self.nodes:
+            if node.op == "placeholder":
+                known[node] = next(given)
+            elif node.op == "output":
+                result = look(node.args[0])
+                return (result,) if self.single else tuple(result)
+            elif node.target is operator.getitem:
+                known[node] = look(node.args[0])[node.args[1]]
+            else:
+                named = {k: look(v) for k, v in node.kwargs.items() if k not in IGNORED}
+                known[node] = self.functions[node](*map(look, node.args), **named)
+        raise AssertionError("a graph without an output")
+
+    def check(self, results: Sequence[Any]) -> None:
+        """Raises Unsupported where our operators give another shape or dtype than torch's."""
+        for i, (x, (shape, _, dtype)) in enumerate(zip(results, self.expected)):
+            if tuple(x.shape) != shape or x.dtype.name != dtype_name(dtype):
+                raise Unsupported(
+                    "interop",
+                    f"result {i} of {self.__name__} is {x.dtype.name}{list(x.shape)}, torch "
+                    f"expects {dtype_name(dtype)}{list(shape)}",
+                )
+
+    def __call__(self, *inputs: Any) -> Any:
+        with _no_grad():
+            results = self.run(*[_core.from_dlpack(x.detach()) for x in inputs])
+        made = [self.given_back(x, e) for x, e in zip(results, self.expected)]
+        return made[0] if self.single else tuple(made)
+
+    def given_back(self, x: Any, expected: tuple) -> Any:
+        y = self.torch.from_dlpack(x)
+        if y.stride() == expected[1] or x.numel() <= 1:
+            return y if y.stride() == expected[1] else y.as_strided(expected[0], expected[1])
+        return self.torch.empty_strided(expected[0], expected[1], dtype=expected[2]).copy_(y)
+
+
+IGNORED = ("layout", "device", "pin_memory", "non_blocking")
+
+
+class _no_grad:  # noqa: N801
+    def __enter__(self) -> None:
+        self.before = _core.mode()
+        _core.set_grad_enabled(False)
+
+    def __exit__(self, *error: Any) -> None:
+        _core.set_mode(self.before)
+
+
+def example(value: Any, device: str = "cpu") -> Any:
+    """A tensor of ours with the layout of one of torch's fakes; its numbers do not matter."""
+    if not hasattr(value, "stride"):
+        return value
+    dtype = getattr(_core, dtype_name(value.dtype))
+    flat = factories.zeros((storage_size(value),), dtype=dtype, device=device)
+    return flat.as_strided(tuple(value.shape), tuple(value.stride()))
+
+
+def storage_size(value: Any) -> int:
+    last = sum((n - 1) * s for n, s in zip(value.shape, value.stride()) if n)
+    return 0 if 0 in value.shape else last + 1
