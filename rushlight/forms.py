@@ -145,7 +145,7 @@ class Inference(Form):
         ends = Ends(made.own, made.written, described_output(made.outputs))
         with self.timing("decompose"):
             graph = decompose(forget_gradients(made.graph))
-        self.compiled = compile_graph(graph, ends=ends)
+        self.compiled = compile_graph(graph, ends=ends, frozen=True)
         self.program = self.compiled.program
         self.milliseconds |= self.compiled.milliseconds
 

@@ -413,6 +413,7 @@ int tensor_getbuffer(PyObject* o, Py_buffer* view, int flags) {
   }
   Exported* e = new Exported;
   e->storage = t->storage;
+  e->storage->exports++;
   rl::incref(e->storage);
   int size = rl::itemsize(l->dtype);
   for (int i = 0; i < l->ndim; i++) {
@@ -436,6 +437,8 @@ int tensor_getbuffer(PyObject* o, Py_buffer* view, int flags) {
 
 void tensor_releasebuffer(PyObject*, Py_buffer* view) {
   Exported* e = static_cast<Exported*>(view->internal);
+  e->storage->exports--;
+  rl::storage_written(e->storage);
   rl::decref(e->storage);
   delete e;
 }

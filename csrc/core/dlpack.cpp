@@ -72,6 +72,8 @@ template <class M>
 void delete_export(M* m) {
   PyGILState_STATE state = PyGILState_Ensure();  // storages are counted under the GIL
   Export<M>* e = static_cast<Export<M>*>(m->context);
+  e->storage->exports--;
+  rl::storage_written(e->storage);
   rl::decref(e->storage);
   delete e;
   PyGILState_Release(state);
@@ -99,6 +101,7 @@ Export<M>* export_tensor(Tensor* t) {
   Export<M>* e = new Export<M>{};
   const Layout* l = t->layout;
   e->storage = t->storage;
+  e->storage->exports++;
   rl::incref(e->storage);
   for (int i = 0; i < l->ndim; i++) {
     e->dims[i] = l->dims[i];

@@ -11,6 +11,7 @@
 #include "program.h"
 #include "records.h"
 #include "rt/gemm.h"
+#include "rt/packing.h"
 #include "tape.h"
 
 namespace core {
@@ -168,6 +169,12 @@ PyObject* set_num_threads(PyObject*, PyObject* n) {
     return Py_NewRef(Py_None);
   });
 }
+PyObject* packed_bytes(PyObject*, PyObject* args) {
+  PyObject* dtype;
+  long long k, n;
+  if (!PyArg_ParseTuple(args, "OLL", &dtype, &k, &n)) return nullptr;
+  return guarded([&] { return PyLong_FromLongLong(rl::packed_bytes(dtype_from(dtype), k, n)); });
+}
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(rl::cpu_isa()); }
 PyObject* kernels_load(PyObject*, PyObject* folder) {
   return guarded([&] {
@@ -236,6 +243,8 @@ PyMethodDef functions[] = {
         "loads the kernel library of a folder; returns the number of kernels"},
     {"kernel_find", kernel_find, METH_O, "a kernel's entry as a dict, or None"},
     {"kernel_keys", kernel_keys, METH_NOARGS, nullptr},
+    {"packed_bytes", packed_bytes, METH_VARARGS,
+        "(dtype, k, n): bytes of a product's right operand in its library's order, 0: has none"},
     {"libraries_set", fn(libraries_set), METH_VARARGS | METH_KEYWORDS,
         "paths of libopenblas and libdnnl; opened at first use"},
     {nullptr, nullptr, 0, nullptr},

@@ -189,6 +189,10 @@ PyObject* get_output_nr(PyObject* o, void*) {
   return PyLong_FromUnsignedLong(tensor_of(o)->output);
 }
 PyObject* get_version(PyObject* o, void*) { return PyLong_FromLongLong(version_of(tensor_of(o))); }
+PyObject* get_stamp(PyObject* o, void*) {
+  const Storage* s = tensor_of(o)->storage;
+  return PyLong_FromLongLong(s->size_class == -1 || s->exports ? -1 : s->stamp);
+}
 PyObject* get_base(PyObject* o, void*) {
   Tensor* b = tensor_of(o)->base;
   return Py_NewRef(b ? py(b) : Py_None);
@@ -231,6 +235,10 @@ PyGetSetDef getset[] = {
     {"retains_grad", get_retains_grad, nullptr, nullptr, nullptr},
     {"output_nr", get_output_nr, nullptr, "which output of grad_fn this is", nullptr},
     {"_version", get_version, nullptr, "in-place writes to this view family", nullptr},
+    {"_stamp", get_stamp, nullptr,
+        "another number after every write to this memory, through whatever tensor; -1 while others "
+        "hold it, who may write unseen",
+        nullptr},
     {"_base", get_base, nullptr, "root of the view family, None for others", nullptr},
     {"data", get_data, put_data,
         "the same memory, outside the tape, with a version counter of its own", nullptr},

@@ -67,7 +67,10 @@ inline bool needs_grad(const Tensor* t) {
 inline int64_t version_of(const Tensor* t) { return t->counter ? t->counter->value : 0; }
 Counter* counter_of(Tensor*);                                    // makes it where absent; borrowed
 void counter_drop(Counter*);
-inline void bump_version(Tensor* t) { counter_of(t)->value++; }
+inline void bump_version(Tensor* t) {
+  counter_of(t)->value++;
+  rl::storage_written(t->storage);
+}
 TensorExtra* extra_of(Tensor*);
 void track(Tensor*);  // from now on it may be part of a cycle
 void set_layout(Tensor*, Storage* stolen, Layout* stolen_layout, int64_t offset);

@@ -411,6 +411,9 @@ RL_ROUTINE(convolution, run)
 
 }  // namespace
 
+Convolution convolution_of(const RoutineCall& call) { return describe(call); }
+void convolution_run(const RoutineCall& call) { run(call); }
+
 void plain_convolution(const Convolution& c, const void* a, const void* b, const void* bias,
                        void* out) {
   if (c.dtype == DType::Float64)

@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "dtype.h"
+#include "epilogue.h"
+#include "routines.h"
 
 namespace rl {
 
@@ -24,6 +26,11 @@ struct Convolution {
   DType dtype;
   bool bias;  // of Forward: one number a channel of y
   int threads;
+  // Of Forward, with one group: what follows; its whole operands lie as y does. And whether w is packed, as the library wants it
+  // for a batch of `hint`.
+  Epilogue epilogue;
+  bool packed;
+  int64_t hint;
 };
 
 // oneDNN: float32, bfloat16, float16. A primitive is made once a description and shared; null where
@@ -32,10 +39,16 @@ struct ConvPrimitive;
 std::shared_ptr<ConvPrimitive> onednn_convolution(const Convolution&);
 // The operands and the result in the order of Product's comment. False: nothing was done.
 bool onednn_convolution_run(ConvPrimitive*, const void* a, const void* b, const void* bias,
-                            void* out);
+                            void* out, const void* const* extras = nullptr);
+// w packed, in at most `room` bytes. False: nothing was done.
+bool onednn_convolution_pack(const Convolution&, const void* w, void* to, int64_t room);
 
 // im2col and matrix products: float32 and float64, dense or not, libraries or not.
 void plain_convolution(const Convolution&, const void* a, const void* b, const void* bias,
                        void* out);
+
+// What the routine `convolution` is told and given, and the routine.
+Convolution convolution_of(const RoutineCall&);
+void convolution_run(const RoutineCall&);
 
 }  // namespace rl

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "dtype.h"
+#include "epilogue.h"
 #include "oneapi/dnnl/dnnl.h"
 
 namespace rl {
@@ -24,7 +25,8 @@ namespace rl {
   F(dnnl_primitive_attr_create) F(dnnl_primitive_attr_destroy)                           \
   F(dnnl_primitive_attr_set_scratchpad_mode) F(dnnl_primitive_desc_query_md)             \
   F(dnnl_primitive_attr_set_post_ops) F(dnnl_post_ops_create) F(dnnl_post_ops_destroy)   \
-  F(dnnl_post_ops_append_sum)                                                            \
+  F(dnnl_post_ops_append_sum) F(dnnl_post_ops_append_eltwise)                            \
+  F(dnnl_post_ops_append_binary) F(dnnl_post_ops_append_prelu)                           \
   F(dnnl_primitive_desc_destroy) F(dnnl_primitive_create) F(dnnl_primitive_destroy)      \
   F(dnnl_primitive_execute) F(dnnl_set_primitive_cache_capacity)                         \
   F(dnnl_matmul_primitive_desc_create) F(dnnl_reorder_primitive_desc_create)             \
@@ -48,6 +50,19 @@ inline dnnl_data_type_t onednn_type(DType d) {
 
 // The description of a packed right operand [k, n]; the caller destroys it. Null: the library refuses.
 dnnl_memory_desc_t onednn_packed(const OneDnn&, DType, int64_t k, int64_t n);
+
+// The epilogue of a primitive whose result has these sizes; extra operands lie as `strides` (whole ones) or as one number a
+// column, dim `column`. False: the library refuses; the caller destroys what was made.
+struct PostOps {
+  dnnl_post_ops_t made = nullptr;
+  int count = 0;                             // operands: descriptions, where they go, and which extra operand (-1: one zero)
+  dnnl_memory_desc_t operands[kSteps] = {};
+  int names[kSteps] = {}, extra[kSteps] = {};
+  void destroy();
+};
+bool onednn_epilogue(const OneDnn&, const Epilogue&, DType, int rank, const int64_t* sizes, const int64_t* strides, int column, PostOps*);
+// The operand `i` of a call with these extra operands.
+void* onednn_post_operand(const int* extra, int i, const void* const* extras);
 
 // A growing block of this thread, 64-byte aligned, shared by all of its calls; null: no memory.
 void* onednn_scratch(size_t bytes);

@@ -28,6 +28,8 @@ struct ConvPrimitive {
   dnnl_primitive_t primitive = nullptr;
   dnnl_stream_t stream = nullptr;
   dnnl_memory_t scratch = nullptr;
+  dnnl_memory_t extras[kSteps] = {};          // operands of the epilogue, where they go and which they are
+  int extra_names[kSteps] = {}, extra[kSteps] = {};
   size_t scratch_bytes = 0;                   // of the primitive and its reorders, one after another
   int threads = 1;
   std::mutex lock;
@@ -39,6 +41,8 @@ struct ConvPrimitive {
       if (o.wanted) l.dnnl_memory_destroy(o.wanted);
       if (o.reorder) l.dnnl_primitive_destroy(o.reorder);
     }
+    for (dnnl_memory_t m : extras)
+      if (m) l.dnnl_memory_destroy(m);
     if (scratch) l.dnnl_memory_destroy(scratch);
     if (primitive) l.dnnl_primitive_destroy(primitive);
     if (stream) l.dnnl_stream_destroy(stream);
@@ -132,69 +136,105 @@ bool finish(const OneDnn& l, Operand* o, int name, const Sides& s, dnnl_primitiv
   return ok;
 }
 
+// Sizes, strides and paddings as oneDNN wants them, and the operands' descriptions.
+struct Geometry {
+  int rank, weight_rank = 0;
+  int64_t xs[5], ys[5], ws[6], wstrides[6];
+  dnnl_dims_t strides, dilation, before, after;
+  Sides x, w, y, b;
+
+  bool fill(const OneDnn& l, const Convolution& c, int64_t n, dnnl_data_type_t compute) {
+    rank = c.nd + 2;
+    xs[0] = ys[0] = n, xs[1] = c.ci, ys[1] = c.co;
+    int& at = weight_rank;
+    if (c.groups > 1) {
+      ws[at] = c.groups;
+      wstrides[at++] = c.co / c.groups * c.w[0];
+    }
+    ws[at] = c.co / c.groups;
+    wstrides[at++] = c.w[0];
+    ws[at] = c.ci / c.groups;
+    wstrides[at++] = c.w[1];
+    for (int d = 0; d < c.nd; ++d) {
+      xs[2 + d] = c.in[d];
+      ys[2 + d] = c.out[d];
+      ws[at] = c.kernel[d];
+      wstrides[at++] = c.w[2 + d];
+      strides[d] = c.stride[d];
+      dilation[d] = c.dilation[d] - 1;
+      before[d] = c.before[d];
+      after[d] = c.after[d];
+    }
+    // Layouts that are both (one row of pixels, one channel) follow the other side.
+    const int64_t one = 1;
+    return describe(l, &x, rank, xs, c.x, c.dtype, compute, channels_last(c, c.ci, c.in, c.x)) &&
+           describe(l, &w, at, ws, wstrides, c.dtype, compute, false) &&
+           describe(l, &y, rank, ys, c.y, c.dtype, compute, channels_last(c, c.co, c.out, c.y)) &&
+           (!c.bias || describe(l, &b, 1, &c.co, &one, c.dtype, compute, true));
+  }
+};
+
+// The description of w as the library wants it for a batch of `hint`, whatever follows; null: it refuses.
+dnnl_memory_desc_t packed_weight(const OneDnn& l, const Convolution& c) {
+  Geometry g;
+  dnnl_primitive_desc_t pd = nullptr;
+  dnnl_memory_desc_t found = nullptr;
+  if (g.fill(l, c, c.hint, onednn_type(c.dtype)) &&
+      l.dnnl_convolution_forward_primitive_desc_create(
+          &pd, l.engine, dnnl_forward_inference, dnnl_convolution_direct, g.x.open.md, g.w.open.md,
+          nullptr, g.y.open.md, g.strides, g.dilation, g.before, g.after, nullptr) ==
+          dnnl_success &&
+      l.dnnl_memory_desc_clone(
+          &found, l.dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0)) != dnnl_success)
+    found = nullptr;
+  if (pd) l.dnnl_primitive_desc_destroy(pd);
+  return found;
+}
+
 std::shared_ptr<ConvPrimitive> make(const OneDnn& l, const Convolution& c,
                                     dnnl_data_type_t compute) {
-  const int rank = c.nd + 2;
-  int64_t xs[5] = {c.n, c.ci}, ys[5] = {c.n, c.co}, ws[6], wstrides[6];
-  int at = 0;
-  if (c.groups > 1) {
-    ws[at] = c.groups;
-    wstrides[at++] = c.co / c.groups * c.w[0];
-  }
-  ws[at] = c.co / c.groups;
-  wstrides[at++] = c.w[0];
-  ws[at] = c.ci / c.groups;
-  wstrides[at++] = c.w[1];
-  dnnl_dims_t strides, dilation, before, after;
-  for (int d = 0; d < c.nd; ++d) {
-    xs[2 + d] = c.in[d];
-    ys[2 + d] = c.out[d];
-    ws[at] = c.kernel[d];
-    wstrides[at++] = c.w[2 + d];
-    strides[d] = c.stride[d];
-    dilation[d] = c.dilation[d] - 1;
-    before[d] = c.before[d];
-    after[d] = c.after[d];
-  }
-  // Layouts that are both (one row of pixels, one channel) follow the other side.
-  const bool last = channels_last(c, c.ci, c.in, c.x) || channels_last(c, c.co, c.out, c.y);
-  Sides x, w, y, b;
-  const int64_t one = 1;
+  Geometry g;
+  Sides &x = g.x, &w = g.w, &y = g.y, &b = g.b;
   std::shared_ptr<ConvPrimitive> p = std::make_shared<ConvPrimitive>();
   p->threads = c.threads;
   dnnl_primitive_attr_t attr = nullptr;
+  PostOps steps;
   dnnl_primitive_desc_t pd = nullptr, hint = nullptr;
   bool ok =
-      describe(l, &x, rank, xs, c.x, c.dtype, compute,
-               last && channels_last(c, c.ci, c.in, c.x)) &&
-      describe(l, &w, at, ws, wstrides, c.dtype, compute, false) &&
-      describe(l, &y, rank, ys, c.y, c.dtype, compute,
-               last && channels_last(c, c.co, c.out, c.y)) &&
-      (!c.bias || describe(l, &b, 1, &c.co, &one, c.dtype, compute, true)) &&
-      l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
+      g.fill(l, c, c.n, compute) && l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
       l.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
+  if (ok && c.epilogue.count)
+    ok = onednn_epilogue(l, c.epilogue, c.dtype, g.rank, g.ys, c.y, 1, &steps) &&
+         l.dnnl_primitive_attr_set_post_ops(attr, steps.made) == dnnl_success;
+  if (ok && c.packed) {
+    l.dnnl_memory_desc_destroy(w.open.md);
+    l.dnnl_memory_desc_destroy(w.given.md);
+    w.given.md = nullptr;
+    w.open.md = packed_weight(l, c);
+    ok = w.open.md && l.dnnl_memory_desc_clone(&w.given.md, w.open.md) == dnnl_success;
+  }
   if (ok && c.product != Product::Forward)
     ok = l.dnnl_convolution_forward_primitive_desc_create(
              &hint, l.engine, dnnl_forward_training, dnnl_convolution_direct, x.open.md, w.open.md,
-             nullptr, y.open.md, strides, dilation, before, after, attr) == dnnl_success;
+             nullptr, y.open.md, g.strides, g.dilation, g.before, g.after, attr) == dnnl_success;
   int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
   Sides* sides[] = {&x, &w, &y};
   if (ok && c.product == Product::Forward) {
     ok = l.dnnl_convolution_forward_primitive_desc_create(
              &pd, l.engine, dnnl_forward_inference, dnnl_convolution_direct, x.open.md, w.open.md,
-             b.open.md, y.open.md, strides, dilation, before, after, attr) == dnnl_success;
+             b.open.md, y.open.md, g.strides, g.dilation, g.before, g.after, attr) == dnnl_success;
   } else if (ok && c.product == Product::Data) {
     names[0] = DNNL_ARG_DIFF_DST, names[2] = DNNL_ARG_DIFF_SRC;
     sides[0] = &y, sides[2] = &x;
     ok = l.dnnl_convolution_backward_data_primitive_desc_create(
-             &pd, l.engine, dnnl_convolution_direct, x.open.md, w.open.md, y.open.md, strides,
-             dilation, before, after, hint, attr) == dnnl_success;
+             &pd, l.engine, dnnl_convolution_direct, x.open.md, w.open.md, y.open.md, g.strides,
+             g.dilation, g.before, g.after, hint, attr) == dnnl_success;
   } else if (ok) {
     names[1] = DNNL_ARG_DIFF_DST, names[2] = DNNL_ARG_DIFF_WEIGHTS;
     sides[1] = &y, sides[2] = &w;
     ok = l.dnnl_convolution_backward_weights_primitive_desc_create(
              &pd, l.engine, dnnl_convolution_direct, x.open.md, w.open.md, nullptr, y.open.md,
-             strides, dilation, before, after, hint, attr) == dnnl_success;
+             g.strides, g.dilation, g.before, g.after, hint, attr) == dnnl_success;
   }
   ok = ok && l.dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
        l.dnnl_stream_create(&p->stream, l.engine, dnnl_stream_default_flags) == dnnl_success &&
@@ -206,6 +246,12 @@ std::shared_ptr<ConvPrimitive> make(const OneDnn& l, const Convolution& c,
                           &p->scratch_bytes)) &&
        finish(l, &p->operands[ConvPrimitive::kOut], names[2], *sides[2], pd, attr, true,
               &p->scratch_bytes);
+  for (int i = 0; i < steps.count && ok; ++i) {
+    p->extra_names[i] = steps.names[i];
+    p->extra[i] = steps.extra[i];
+    ok = l.dnnl_memory_create(&p->extras[i], steps.operands[i], l.engine, DNNL_MEMORY_NONE) ==
+         dnnl_success;
+  }
   if (ok) {
     const_dnnl_memory_desc_t need = l.dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     const size_t bytes = need ? l.dnnl_memory_desc_get_size(need) : 0;
@@ -213,6 +259,7 @@ std::shared_ptr<ConvPrimitive> make(const OneDnn& l, const Convolution& c,
     if (bytes)
       ok = l.dnnl_memory_create(&p->scratch, need, l.engine, DNNL_MEMORY_NONE) == dnnl_success;
   }
+  steps.destroy();
   if (attr) l.dnnl_primitive_attr_destroy(attr);
   if (pd) l.dnnl_primitive_desc_destroy(pd);
   if (hint) l.dnnl_primitive_desc_destroy(hint);
@@ -236,6 +283,10 @@ std::string key_of(const Convolution& c) {
   for (const int64_t* v : {c.in, c.kernel, c.out, c.stride, c.before, c.after, c.dilation})
     add(v, c.nd);
   for (const int64_t* v : {c.x, c.w, c.y}) add(v, c.nd + 2);
+  int64_t tail[2 + kSteps + kExtras] = {c.packed ? 1 + c.hint : 0, c.epilogue.count};
+  for (int i = 0; i < c.epilogue.count; ++i) tail[2 + i] = static_cast<int64_t>(c.epilogue.steps[i]);
+  for (int i = 0; i < c.epilogue.extras; ++i) tail[2 + kSteps + i] = c.epilogue.whole[i];
+  add(tail, 2 + kSteps + kExtras);
   return key;
 }
 
@@ -254,19 +305,48 @@ std::shared_ptr<ConvPrimitive> onednn_convolution(const Convolution& c) {
     onednn_threads(c.threads);
     std::shared_ptr<ConvPrimitive> made = make(l, c, onednn_type(c.dtype));
     // Half types that this processor has no instructions for: the reorders convert.
-    return made || c.dtype == DType::Float32 ? made : make(l, c, dnnl_f32);
+    const bool plain = !c.packed && !c.epilogue.count;
+    return made || c.dtype == DType::Float32 || !plain ? made : make(l, c, dnnl_f32);
   });
 }
 
+bool onednn_convolution_pack(const Convolution& c, const void* w, void* to, int64_t room) {
+  const OneDnn& l = onednn_library();
+  if (!l.engine || c.dtype == DType::Float64) return false;
+  Geometry g;
+  const dnnl_memory_desc_t packed = packed_weight(l, c);
+  dnnl_primitive_desc_t pd = nullptr;
+  dnnl_primitive_t reorder = nullptr;
+  dnnl_stream_t stream = nullptr;
+  dnnl_memory_t from = nullptr, into = nullptr;
+  bool ok = packed && static_cast<int64_t>(l.dnnl_memory_desc_get_size(packed)) <= room &&
+            g.fill(l, c, c.hint, onednn_type(c.dtype)) &&
+            l.dnnl_reorder_primitive_desc_create(&pd, g.w.given.md, l.engine, packed, l.engine,
+                                                 nullptr) == dnnl_success &&
+            l.dnnl_primitive_create(&reorder, pd) == dnnl_success &&
+            l.dnnl_stream_create(&stream, l.engine, dnnl_stream_default_flags) == dnnl_success &&
+            l.dnnl_memory_create(&from, g.w.given.md, l.engine, const_cast<void*>(w)) ==
+                dnnl_success &&
+            l.dnnl_memory_create(&into, packed, l.engine, to) == dnnl_success &&
+            run_one(l, reorder, stream, from, into);
+  if (from) l.dnnl_memory_destroy(from);
+  if (into) l.dnnl_memory_destroy(into);
+  if (stream) l.dnnl_stream_destroy(stream);
+  if (reorder) l.dnnl_primitive_destroy(reorder);
+  if (pd) l.dnnl_primitive_desc_destroy(pd);
+  if (packed) l.dnnl_memory_desc_destroy(packed);
+  return ok;
+}
+
 bool onednn_convolution_run(ConvPrimitive* p, const void* a, const void* b, const void* bias,
-                            void* out) {
+                            void* out, const void* const* extras) {
   const OneDnn& l = onednn_library();
   const std::lock_guard<std::mutex> hold(p->lock);
   char* scratch = static_cast<char*>(onednn_scratch(p->scratch_bytes));
   if (p->scratch_bytes && !scratch) return false;
   onednn_threads(p->threads);
   void* data[] = {const_cast<void*>(a), const_cast<void*>(b), const_cast<void*>(bias), out};
-  dnnl_exec_arg_t arguments[ConvPrimitive::kOperands + 1];
+  dnnl_exec_arg_t arguments[ConvPrimitive::kOperands + 1 + kSteps];
   int count = 0;
   for (int i = 0; i < ConvPrimitive::kOperands; ++i) {
     Operand& o = p->operands[i];
@@ -279,6 +359,11 @@ bool onednn_convolution_run(ConvPrimitive* p, const void* a, const void* b, cons
         return false;
     }
     arguments[count++] = {o.name, o.reorder ? o.wanted : o.given};
+  }
+  for (int i = 0; i < kSteps; ++i) {
+    if (!p->extras[i]) continue;
+    l.dnnl_memory_set_data_handle(p->extras[i], onednn_post_operand(p->extra, i, extras));
+    arguments[count++] = {p->extra_names[i], p->extras[i]};
   }
   if (p->scratch) {
     l.dnnl_memory_set_data_handle(p->scratch, scratch);
@@ -297,9 +382,11 @@ namespace rl {
 
 struct ConvPrimitive {};
 std::shared_ptr<ConvPrimitive> onednn_convolution(const Convolution&) { return nullptr; }
-bool onednn_convolution_run(ConvPrimitive*, const void*, const void*, const void*, void*) {
+bool onednn_convolution_run(ConvPrimitive*, const void*, const void*, const void*, void*,
+                            const void* const*) {
   return false;
 }
+bool onednn_convolution_pack(const Convolution&, const void*, void*, int64_t) { return false; }
 
 }  // namespace rl
 #endif

@@ -92,7 +92,8 @@ dnnl_memory_desc_t onednn_packed(const OneDnn& l, DType dtype, int64_t k, int64_
 
 int64_t packed_bytes(DType dtype, int64_t k, int64_t n) {
   const OneDnn& l = onednn_library();
-  if (!l.engine || k < 1 || n < 1 || !is_floating(dtype) || dtype == DType::Float64) return 0;
+  if (!l.engine) return -1;
+  if (k < 1 || n < 1 || !is_floating(dtype) || dtype == DType::Float64) return 0;
   static auto* sizes = new PrimitiveTable<Size>;
   const int64_t numbers[] = {static_cast<int64_t>(dtype), k, n};
   const std::string key(reinterpret_cast<const char*>(numbers), sizeof numbers);
@@ -113,7 +114,7 @@ int64_t packed_bytes(DType dtype, int64_t k, int64_t n) {
 
 bool pack(DType dtype, int64_t k, int64_t n, int64_t rows, int64_t cols, const void* y, void* to) {
   const OneDnn& l = onednn_library();
-  if (!packed_bytes(dtype, k, n)) return false;
+  if (packed_bytes(dtype, k, n) <= 0) return false;
   const int threads = thread_limit();
   const int64_t numbers[] = {static_cast<int64_t>(dtype), k, n, rows, cols, threads};
   const std::string key(reinterpret_cast<const char*>(numbers), sizeof numbers);
@@ -135,7 +136,7 @@ bool pack(DType dtype, int64_t k, int64_t n, int64_t rows, int64_t cols, const v
 #else
 namespace rl {
 
-int64_t packed_bytes(DType, int64_t, int64_t) { return 0; }
+int64_t packed_bytes(DType, int64_t, int64_t) { return -1; }
 bool pack(DType, int64_t, int64_t, int64_t, int64_t, const void*, void*) { return false; }
 
 }  // namespace rl

@@ -7,7 +7,7 @@
 
 namespace rl {
 
-// Bytes of y[k, n] packed; 0: the library takes it as it lies. The form depends on k, n, the dtype and the processor alone, so
+// Bytes of y[k, n] packed; 0: the library takes it as it lies; -1: there is no library. The form depends on k, n, the dtype and the processor alone, so
 // products with any number of rows share it.
 int64_t packed_bytes(DType, int64_t k, int64_t n);
 // y, whose element (i, j) lies at i * rows + j * cols, packed. `to` is 64-byte aligned. False: nothing was done.

@@ -173,6 +173,8 @@ Storage* storage_alloc(int64_t nbytes) {
     s->context = nullptr;
   }
   s->refs = 1;
+  s->exports = 0;
+  storage_written(s);
   s->nbytes = nbytes;
   s->next = nullptr;
   c.stats.in_use += block;
@@ -207,10 +209,15 @@ Storage* storage_alloc(Device device, int64_t nbytes) {
   return memories[static_cast<int>(type)].alloc(device, nbytes);
 }
 
+void storage_written(Storage* s) {
+  static int64_t writes = 0;
+  s->stamp = ++writes;
+}
+
 Storage* storage_external(void* data, int64_t nbytes, void (*deleter)(void*), void* context) {
   Storage* s = static_cast<Storage*>(std::malloc(sizeof(Storage)));
   if (!s) fail(ErrorKind::Memory, "no memory for a storage header");
-  *s = Storage{1, data, nbytes, Device::CPU, -1, deleter, context, nullptr};
+  *s = Storage{1, data, nbytes, Device::CPU, -1, deleter, context, nullptr, 0, 0};
   return s;
 }
 

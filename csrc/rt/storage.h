@@ -16,6 +16,8 @@ struct Storage {
   void (*deleter)(void* context);   // external memory (numpy, DLPack, mmap): called once at the end
   void* context;
   Storage* next;               // free list
+  int64_t stamp;               // of the last write, by `storage_written`; never twice the same
+  int32_t exports;             // to libraries that may write to it unseen, while they hold it
 };
 
 // What a device's runtime registers. `alloc` gives a Storage of one reference whose device is set;
@@ -29,6 +31,7 @@ bool device_ready(Device);                                    // has an allocato
 
 Storage* storage_alloc(int64_t nbytes);                       // CPU: 64-byte aligned; throws Memory with what was asked, held, limit
 Storage* storage_alloc(Device, int64_t nbytes);               // by the device's allocator; Meta: no memory at all
+void storage_written(Storage*);                               // every write from Python's side says so
 Storage* storage_external(void* data, int64_t nbytes, void (*deleter)(void*), void* context);
 void storage_free(Storage*);
 inline void incref(Storage* s) { ++s->refs; }

@@ -1,5 +1,6 @@
 """The whole lowering, from top to bottom: a graph of operators -> one native call.
 
+    take_along         library calls and the pointwise operators that they apply     graph
     move_views         views and concatenations out of the way of fusion            graph
     schedule_nodes     which nodes become one kernel, and why others do not          fusion
     lower_groups       definitions called with loop values                           loop IR
@@ -28,7 +29,17 @@ from rushlight.loops.expr import show
 from rushlight.reasons import Reason, refuse
 from rushlight.runtime import cache, native
 
-from . import codegen, memory_plan, moving, parts, placement, scheduler, wrapper
+from . import (
+    codegen,
+    convolutions,
+    epilogues,
+    memory_plan,
+    moving,
+    parts,
+    placement,
+    scheduler,
+    wrapper,
+)
 from .groups import CallStep, Group
 from .lowering import Lowered, hoist_indices, known_form, lower_group, renamed, signature
 
@@ -36,8 +47,12 @@ from .lowering import Lowered, hoist_indices, known_form, lower_group, renamed, 
 class Compilation:
     """What the passes hand on. Each fills in what it makes and reads what stands above it."""
 
-    def __init__(self, graph: Graph, single_kernels: bool, ends: wrapper.Ends | None) -> None:
+    def __init__(
+        self, graph: Graph, single_kernels: bool, ends: wrapper.Ends | None, frozen: bool
+    ) -> None:
         self.graph, self.single_kernels, self.ends = graph, single_kernels, ends
+        self.frozen = frozen
+        self.refused: list[Reason] = []  # before there is a schedule
         # what records call it: `unit/graph`, and once it is compiled its calls too
         self.label = f"{trace.current_unit()}/{trace.numbered(graph.name)}".lstrip("/")
         self.plan: scheduler.Schedule
@@ -54,6 +69,13 @@ class Compilation:
         self.milliseconds: dict[str, float] = {}
 
 
+def take_along(c: Compilation) -> None:
+    c.graph, c.refused = epilogues.take_along(c.graph, c.frozen)
+    if c.frozen:
+        c.graph, more = convolutions.take_along(c.graph)
+        c.refused += more
+
+
 def move_views(c: Compilation) -> None:
     if not c.single_kernels:
         c.graph = run_passes(c.graph, moving.PASSES, "inductor")
@@ -62,6 +84,7 @@ def move_views(c: Compilation) -> None:
 def schedule_nodes(c: Compilation) -> None:
     c.plan = scheduler.schedule(c.graph)
     c.plan.parts = parts.find_parts(c.plan)
+    c.plan.reasons += c.refused
     for step in c.plan.steps:
         if isinstance(step, CallStep):
             c.plan.reasons.append(fallback(step))
@@ -275,6 +298,7 @@ def write_wrapper(c: Compilation) -> None:
 
 
 PASSES = (
+    take_along,
     move_views,
     schedule_nodes,
     lower_groups,
@@ -288,7 +312,11 @@ PASSES = (
 
 
 def compile_graph(
-    graph: Graph, *, single_kernels: bool = False, ends: wrapper.Ends | None = None
+    graph: Graph,
+    *,
+    single_kernels: bool = False,
+    ends: wrapper.Ends | None = None,
+    frozen: bool = False,
 ) -> CompiledGraph:
     """The graph as a callable on tensors of its inputs' layouts (any sizes where those are
     symbolic, within its guards).
@@ -298,7 +326,7 @@ def compile_graph(
     autograd. `ends`: what the program does with the results. Raises UserError for other layouts
     than compiled for.
     """
-    c = Compilation(graph, single_kernels, ends)
+    c = Compilation(graph, single_kernels, ends, frozen)
     for one in PASSES:
         trace.doing(one.__name__)
         start = time.perf_counter()

@@ -15,6 +15,7 @@ from rushlight.errors import CompilerBug, Unsupported
 from rushlight.fx.graph import ATTRIBUTE, PLACEHOLDER, Node, Var, variables
 from rushlight.ops.values import TABLE
 from rushlight.runtime import native
+from rushlight.runtime.packing import Packed
 
 from .groups import Group
 from .lowering import Lowered, shape_for_call
@@ -81,6 +82,8 @@ class Wrapper:
         elif self.plan.device != "cpu" and not node.call.tensors:
             named = [p.name for p in op.parameters if p.keyword_only]
             callee = native.made_on(self.plan.device, op.native, named)
+        elif op.name in ("pack_weight", "pack_convolution"):  # kept while the weight is the same
+            callee = Packed(callee, at_once=op.name == "pack_convolution")
         outs = self.emit(callee, entries, [identifier(o) for o in node.outs], name)
         self.known.update(zip(node.outs, outs))
 

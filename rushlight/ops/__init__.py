@@ -8,6 +8,7 @@ from . import (
            convolution,
            creation,
            elementary,
+           fused,
            gamma,
            indexing,
            logic,
@@ -35,6 +36,6 @@ from .declare import Op
 from .values import TABLE
 
 __all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "convolution",
-           "creation", "elementary", "gamma", "indexing", "logic", "losses", "matrix", "normalization", "norms",
+           "creation", "elementary", "fused", "gamma", "indexing", "logic", "losses", "matrix", "normalization", "norms",
            "optimizers", "ordering", "pointwise", "pooling", "products", "rearranging", "recurrent", "reductions",
            "resampling", "rounding", "scans", "scattering", "statistics", "triangles", "views"]

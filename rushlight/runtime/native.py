@@ -31,6 +31,12 @@ def device_kernel(record: dict, images: list[bytes]) -> Any:
     return _core.DeviceKernel(record, images)
 
 
+def packed_bytes(dtype: str, k: int, n: int) -> int:
+    """Bytes of a product's right operand [k, n] in the order of the library; 0: it takes it as it
+    lies; -1: there is no library."""
+    return _core.packed_bytes(getattr(_core, dtype), k, n)
+
+
 def kernel(
     pointer: Any,
     name: str,
