@@ -24,7 +24,7 @@ from rushlight.runtime import native
 from .epilogues import ALONE, Chain, same_shape, why_not
 
 LEAST = 1 << 20  # multiply-adds of a convolution that is worth turning its input over
-POOLS = ("pool_max", "pool_mean")
+IMAGES = ("pool_max", "pool_mean", "convolution")  # what takes images as they lie, and keeps that
 
 
 def step_of(node: Node, v: Var) -> list[tuple] | None:
@@ -49,12 +49,12 @@ def step_of(node: Node, v: Var) -> list[tuple] | None:
     return [(op, other, True)] if same_shape(other.shape, v.shape) else None
 
 
-def follow(graph: Graph, start: Node, reasons: list[Reason]) -> Chain:
-    """The longest chain from a convolution."""
+def follow(graph: Graph, start: Node, inside: set[Node], reasons: list[Reason]) -> Chain:
+    """The longest chain from a convolution; nodes `inside` are another one's."""
     chain, v, extras = Chain(start), start.outs[0], 0
     while v not in graph.output_set and len(graph.users[v]) == 1:
         (node,) = graph.users[v]
-        if node.kind != CALL:
+        if node.kind != CALL or node in inside:
             break
         steps = step_of(node, v)
         if steps is None:
@@ -106,7 +106,7 @@ def take_along(graph: Graph) -> tuple[Graph, list[Reason]]:
         if why:
             reasons.append(refuse("packing.stays", node.op.name, why, where=node.where or None))
             continue
-        chain = follow(graph, node, reasons)
+        chain = follow(graph, node, inside, reasons)
         found[chain.end] = chain
         inside.update((node, *chain.nodes))
     if not found:
@@ -120,27 +120,28 @@ class Turning:
     def __init__(self, graph: Graph, found: dict[Node, Chain], inside: set[Node]) -> None:
         self.old, self.found, self.inside = graph, found, inside
         self.values: dict[Node, tuple] = {}
-        self.turned: dict[tuple, Any] = {}  # (variable, format) -> the copy
+        self.turned: dict[tuple, Any] = {}  # (variable, channels last) -> the copy
 
     def graph(self) -> Graph:
         return retrace(self.old, step=self.step)
 
-    def copy(self, v: Var, value: Any, form: str) -> Any:
-        key = (v, form)
+    def copy(self, v: Var, value: Any, last: bool) -> Any:
+        key = (v, last)
         if key not in self.turned:
-            self.turned[key] = TABLE["clone"](value, memory_format=form)
+            x = TABLE["permute"](value, (0, 2, 3, 1)) if last else value
+            x = TABLE["clone"](x, memory_format="contiguous")
+            self.turned[key] = TABLE["permute"](x, (0, 3, 1, 2)) if last else x
         return self.turned[key]
 
     def last(self, v: Var, value: Any) -> Any:
         """The value of v, channels last."""
-        return value if is_channels_last(value.layout) else self.copy(v, value, "channels_last")
+        return value if is_channels_last(value.layout) else self.copy(v, value, True)
 
     def declared(self, v: Var, value: Any) -> Any:
         """The value of v as the graph declares it."""
         if value is None or same_layout(value.layout, v.layout):
             return value
-        form = "channels_last" if is_channels_last(v.layout) else "contiguous"
-        return self.copy(v, value, form)
+        return self.copy(v, value, is_channels_last(v.layout))
 
     def step(self, node: Node, arguments: tuple) -> Any:
         if node in self.inside:
@@ -162,7 +163,7 @@ class Turning:
         """Whether a node computes on an image as it lies now, and leaves it so."""
         if node.op.kind == "scalar":
             return any(moved(v, x) for v, x in pairs(node.arguments, arguments))
-        return node.op.name in POOLS and moved(node.arguments[0], arguments[0])
+        return node.op.name in IMAGES and moved(node.arguments[0], arguments[0])
 
     def like(self, node: Node, change: Any) -> Any:
         """Operands as large as the result are turned over; others stay as declared."""

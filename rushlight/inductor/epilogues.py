@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rushlight import sym
-from rushlight.fx.graph import CALL, PLACEHOLDER, Graph, Node, Var, same_size
+from rushlight.fx.graph import ATTRIBUTE, CALL, PLACEHOLDER, Graph, Node, Var, same_size
 from rushlight.fx.tracing import retrace
 from rushlight.ops.fused import MOST, OPERANDS
 from rushlight.ops.values import TABLE
@@ -76,13 +76,16 @@ def same_shape(a: tuple, b: tuple) -> bool:
     return len(a) == len(b) and all(map(same_size, a, b))
 
 
-def follow(graph: Graph, start: Node, columns: Any, reasons: list[Reason]) -> Chain:
-    """The longest chain from a product; views at its end stay outside."""
+def follow(
+    graph: Graph, start: Node, columns: Any, inside: set[Node], reasons: list[Reason]
+) -> Chain:
+    """The longest chain from a product; views at its end stay outside. Nodes `inside` are another
+    chain's: of a sum of two products only one takes the sum along."""
     chain, views, v = Chain(start), [], start.outs[0]
     extras = 0
     while v not in graph.output_set and len(graph.users[v]) == 1:
         (node,) = graph.users[v]
-        if node.kind != CALL:
+        if node.kind != CALL or node in inside:
             break
         step = step_of(node, v, columns)
         if step is None:
@@ -114,7 +117,8 @@ def why_not(node: Node, start: Node) -> Reason:
 def products(graph: Graph, frozen: bool, reasons: list[Reason]) -> dict[Node, tuple]:
     """What becomes of each product: by its last node, (chain, weight, turned, bytes packed)."""
     found: dict[Node, tuple] = {}
-    given = {n.outs[0] for n in graph.nodes if n.kind == PLACEHOLDER}
+    inside: set[Node] = set()
+    given = {n.outs[0] for n in graph.nodes if n.kind in (PLACEHOLDER, ATTRIBUTE)}
     for node in graph.calls:
         if node.op.name not in ("mm", "addmm"):
             continue
@@ -122,27 +126,35 @@ def products(graph: Graph, frozen: bool, reasons: list[Reason]) -> dict[Node, tu
         maker = graph.makers[y]
         turned = maker.kind == CALL and maker.op.name == "transpose" and len(y.shape) == 2
         weight = maker.arguments[0] if turned else y
+        if not turned and across(y):
+            turned, weight = True, None  # nobody has the matrix that it is the transpose of
         if unfit(node, x, weight, bias):
             continue
         k, n = y.shape
         if sym.hint(x.shape[0]) * sym.hint(k) * sym.hint(n) < WORK:
             continue
-        fixed = all(isinstance(size, int) for size in weight.shape)
+        fixed = all(isinstance(size, int) for size in y.shape)
         size = native.packed_bytes(x.dtype, k, n) if fixed else 0
         if size < 0 or x.dtype in HALVES and size <= 0:
             continue  # no library, or none for this type on this processor
-        chain = follow(graph, node, n, reasons)
+        chain = follow(graph, node, n, inside, reasons)
         packs = frozen and size > 0 and weight in given
         if chain.steps or packs:
+            inside.update((node, *chain.nodes))
             found[chain.end] = (chain, weight, turned, size if packs else 0)
     return found
 
 
-def unfit(node: Node, x: Var, weight: Var, bias: Any) -> bool:
+def across(y: Var) -> bool:
+    """Whether a matrix lies column by column, without gaps."""
+    return not y.layout.contiguous and y.layout.permute((1, 0)).contiguous
+
+
+def unfit(node: Node, x: Var, weight: Var | None, bias: Any) -> bool:
     """Whether a product is none that `product` takes: it is a library call of its own then."""
     if x.layout.device != "cpu" or x.dtype not in ("float32", *HALVES) or len(x.shape) != 2:
         return True
-    if not (x.layout.contiguous and weight.layout.contiguous):
+    if not x.layout.contiguous or not (weight is None or weight.layout.contiguous):
         return True
     if bias is None:
         return False
@@ -169,11 +181,13 @@ def take_along(graph: Graph, frozen: bool = False) -> tuple[Graph, list[Reason]]
             return (None,) * len(node.outs)
         return node.op(*arguments)
 
-    def fused(chain: Chain, weight: Var, turned: bool, size: int) -> Any:
+    def fused(chain: Chain, weight: Var | None, turned: bool, size: int) -> Any:
         given = values[chain.start]
         bias, x, y = given[:3] if chain.start.op.name == "addmm" else (None, *given[:2])
         maker = graph.makers[chain.start.arguments[index_of(chain.start)]]
-        w = values[maker][0] if turned else y
+        w = y
+        if turned:
+            w = TABLE["transpose"](y, 0, 1) if weight is None else values[maker][0]
         others = []
         for _, node, other, whole in chain.steps:
             if other is None:
