@@ -73,7 +73,7 @@ IDS: dict[str, Id] = {i.id: i for i in (
     Id("epilogue.step", "fusion",
         "A pointwise operator after a library call is no step that the library takes along."),
     Id("packing.stays", "fusion",
-        "A convolution is not turned channels last, and its weight is not packed ahead."),
+        "A weight is not packed ahead, or a convolution is not turned channels last."),
     Id("fusion.size", "fusion",
         "The fused kernel would take more operands or temporaries than a kernel may."),
     Id("fusion.overlap", "fusion",

@@ -25,6 +25,7 @@ from rushlight.runtime import native
 ALONE = {"relu": "relu", "silu": "silu", "sigmoid": "sigmoid", "tanh": "tanh"}
 WITH = {"add": "add", "mul": "mul"}
 HALVES = ("bfloat16",)  # float16 products are another library form on few processors
+LARGEST = 64 << 20  # bytes of a packed weight: it is a second copy, and large ones gain least
 WORK = 1 << 18  # multiply-adds: below, a call of OpenBLAS costs less than one of oneDNN
 
 
@@ -139,6 +140,10 @@ def products(graph: Graph, frozen: bool, reasons: list[Reason]) -> dict[Node, tu
             continue  # no library, or none for this type on this processor
         chain = follow(graph, node, n, inside, reasons)
         packs = frozen and size > 0 and weight in given
+        if packs and size > LARGEST:
+            packs = False
+            why = f"packed it would take {size >> 20} MB once more"
+            reasons.append(refuse("packing.stays", str(weight), why, where=node.where or None))
         if chain.steps or packs:
             inside.update((node, *chain.nodes))
             found[chain.end] = (chain, weight, turned, size if packs else 0)

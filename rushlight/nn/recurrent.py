@@ -252,7 +252,7 @@ class LSTM(Layer):
         gates, wt = _inputs(data, w_ih, _bias(b_ih, b_hh)), w_hh.t()
         out = eager.empty(walk.total, h0.shape[1], dtype=data.dtype, device=home(data))
         states = eager.empty(walk.total, c0.shape[1], dtype=data.dtype, device=home(data))
-        if walk.whole:
+        if walk.whole and data.device.type == "cpu":
             made = gates, out, states
             _lstm_walk(gates, h0, c0, w_hh, len(walk.steps), walk.reverse, keep, out=made)
             outs = out, walk.last(out).clone(), walk.last(states).clone()
@@ -277,7 +277,7 @@ class LSTM(Layer):
         _, _, c0, _, w_hh, *_ = tensors
         out, states, gates = kept
         gout, gh, gc = grads
-        if walk.whole:
+        if walk.whole and gates.device.type == "cpu":
             steps, reverse = len(walk.steps), walk.reverse
             dgates, dh, dc = _lstm_walk_back(gates, states, c0, w_hh, gout, gh, gc, steps, reverse)
             return LSTM.through_gates(walk, tensors, out, dgates, dh, dc, needs)

@@ -183,6 +183,14 @@ def test_steps_of_an_optimizer_are_seen():
         optimizer.step()
 
 
+def test_a_large_weight_is_not_kept_twice(monkeypatch):
+    from rushlight.inductor import epilogues
+
+    monkeypatch.setattr(epilogues, "LARGEST", 64 * 96 * 4)
+    c = compiled(lambda a: F.linear(a, x(256, 64)), X, frozen=True)
+    assert "pack_weight(" not in c.text and "packing.stays" in {r.id for r in c.reasons}
+
+
 def test_one_graph_for_all_batches():
     model = layers()
     run = rl.compile(model, dynamic=True)
