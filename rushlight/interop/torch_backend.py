@@ -14,6 +14,7 @@ it.
 from __future__ import annotations
 
 import operator
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -317,8 +318,6 @@ class Part:
     """A run of supported nodes as one compiled graph, called with torch's tensors."""
 
     def __init__(self, torch: Any, module: Any, name: str) -> None:
-        from rushlight.compiled import compiled
-
         self.torch, self.__name__ = torch, name
         self.module, self.nodes = module, list(module.graph.nodes)
         inputs = [n for n in self.nodes if n.op == "placeholder"]
@@ -331,7 +330,7 @@ class Part:
             n: translation(n.target) for n in calls if n.target is not operator.getitem
         }
         examples = [example(n.meta["val"]) for n in inputs]
-        self.run = compiled(self.call, examples)
+        self.run = inductor()(self.call, examples)
         with _no_grad():
             self.check(self.run(*examples))  # compiles it, so that what fails fails here
 
@@ -384,6 +383,16 @@ class Part:
         if y.stride() == expected[1] or x.numel() <= 1:
             return y if y.stride() == expected[1] else y.as_strided(expected[0], expected[1])
         return self.torch.empty_strided(expected[0], expected[1], dtype=expected[2]).copy_(y)
+
+
+def inductor() -> Callable:
+    """The backend "inductor", which stands above this room: the pipeline registers it when it
+    loads, and the package loads the pipeline when its `compile` is asked for."""
+    from rushlight.dynamo.backends import BACKENDS, resolve
+
+    if "inductor" not in BACKENDS:
+        assert sys.modules["rushlight"].compile
+    return resolve("inductor")  # type: ignore[no-any-return]
 
 
 IGNORED = ("layout", "device", "pin_memory", "non_blocking")
