@@ -142,7 +142,7 @@ _LAZY_FUNCTIONS = {
         "eager.series",
     ),
     "default_generator": "eager.randomness",
-    "real": "eager.traits",
+    **dict.fromkeys(("angle", "conj", "imag", "polar", "real"), "eager.traits"),
     "fill": "eager.traits",
     "set_printoptions": "eager.printing",
     "save": "interop.checkpoint",

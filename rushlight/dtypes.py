@@ -12,9 +12,9 @@ class DType:
     name: str
     id: int
     itemsize: int
-    category: int  # 0 bool, 1 integer, 2 floating, 3 complex (reserved)
+    category: int  # 0 bool, 1 integer, 2 floating, 3 complex
     short: str  # in printed graphs: f32[2, 3]
-    c: str  # the C type a kernel stores
+    c: str  # the C type a kernel stores; none for complex: kernels compute on the parts
 
 
 TABLE = {
@@ -30,12 +30,15 @@ TABLE = {
         DType("bfloat16", 7, 2, 2, "bf16", "unsigned short"),
         DType("float32", 8, 4, 2, "f32", "float"),
         DType("float64", 9, 8, 2, "f64", "double"),
+        DType("complex64", 10, 8, 3, "c64", ""),
+        DType("complex128", 11, 16, 3, "c128", ""),
     )
 }
 NAMES = tuple(TABLE)
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 HALVES = ("float16", "bfloat16")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+COMPLEX = ("complex64", "complex128")
 DEFAULT = "float32"  # what a Python float means
 
 
@@ -45,6 +48,25 @@ def category(name):
 
 def is_floating(name):
     return TABLE[name].category == 2
+
+
+def is_complex(name):
+    return TABLE[name].category == 3
+
+
+def is_differentiable(name):
+    """Whether tensors of this dtype can require gradients: floating and complex ones."""
+    return TABLE[name].category >= 2
+
+
+def real_of(name):
+    """The dtype of the parts of a complex number; real dtypes are their own."""
+    return {"complex64": "float32", "complex128": "float64"}.get(name, name)
+
+
+def complex_of(name):
+    """The complex dtype of the same precision (half precision has none: complex64)."""
+    return "complex128" if name in ("float64", "complex128") else "complex64"
 
 
 def short(name):
@@ -60,6 +82,8 @@ def promote(a, b):
     """The smallest dtype that holds both, as `torch.promote_types`."""
     if a == b:
         return a
+    if {TABLE[a].category, TABLE[b].category} == {2, 3}:
+        return "complex128" if {a, b} & {"float64", "complex128"} else "complex64"
     if TABLE[a].category != TABLE[b].category:
         return max(a, b, key=lambda d: TABLE[d].category)
     if {a, b} == {"uint8", "int8"}:

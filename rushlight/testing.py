@@ -10,6 +10,8 @@ TOLERANCES = {  # (relative, absolute), by dtype; equality for all others
     "bfloat16": (1.6e-2, 1e-5),
     "float32": (1.3e-6, 1e-5),
     "float64": (1e-7, 1e-7),
+    "complex64": (1.3e-6, 1e-5),
+    "complex128": (1e-7, 1e-7),
 }
 
 
@@ -69,7 +71,7 @@ def _unlike(actual, expected, options, where):
                 "No comparison pair was able to handle inputs of type "
                 f"{type(actual)} and {type(expected)}.{where}"
             )
-    elif not all(isinstance(v, (bool, int, float)) for v in (actual, expected)):
+    elif not all(isinstance(v, (bool, int, float, complex)) for v in (actual, expected)):
         raise TypeError(
             "No comparison pair was able to handle inputs of type "
             f"{type(actual)} and {type(expected)}.{where}"
@@ -77,7 +79,8 @@ def _unlike(actual, expected, options, where):
     else:
         if check_dtype and type(actual) is not type(expected):
             return f"The (d)types do not match: {type(actual)} != {type(expected)}.{where}"
-        actual, expected = (eager.tensor(v, dtype=eager.float64) for v in (actual, expected))
+        kind = complex if complex in (type(actual), type(expected)) else float
+        actual, expected = (eager.tensor(v, dtype=kind) for v in (actual, expected))
     if tuple(actual.shape) != tuple(expected.shape):
         return (
             "The values for attribute 'shape' do not match: "
@@ -98,18 +101,18 @@ def _unlike(actual, expected, options, where):
 
 
 def _far(actual, expected, rtol, atol, equal_nan, what, where):
-    a, b = ((x.to(eager.float64) if x.is_floating_point() else x) for x in (actual, expected))
-    if a.dtype is not b.dtype:
-        a, b = a.to(eager.float64), b.to(eager.float64)
-    if a.dtype.is_floating_point or rtol or atol:
-        a, b = a.to(eager.float64), b.to(eager.float64)
+    a, b = actual, expected
+    wide = eager.complex128 if a.is_complex() or b.is_complex() else eager.float64
+    whole = not any(x.is_floating_point() or x.is_complex() for x in (a, b))
+    if not whole or a.dtype is not b.dtype or rtol or atol:
+        a, b = a.to(wide), b.to(wide)
         near = a.isclose(b, rtol=rtol, atol=atol, equal_nan=equal_nan)
     else:
         near = a == b
     if bool(near.all()):
         return None
-    gap = (a.to(eager.float64) - b.to(eager.float64)).abs().masked_fill(near, 0.0)
-    part = (gap / b.to(eager.float64).abs()).masked_fill(near, 0.0)
+    gap = (a.to(wide) - b.to(wide)).abs().masked_fill(near, 0.0)
+    part = (gap / b.to(wide).abs()).masked_fill(near, 0.0)
     wrong, count = int((~near).sum()), near.numel()
     kind = "close" if rtol or atol else "equal"
     greatest = []

@@ -21,12 +21,7 @@ def artifacts(tmp_path_factory):
 
 @pytest.mark.parametrize(("name", "build"), ALL, ids=[name for name, _ in ALL])
 def test_public_reports_come_out_as_in_eager_mode(name, build):
-    try:
-        expected = cases.run_case(build, rl)
-    except AttributeError as missing:
-        if "complex64" not in str(missing):  # the one name that is known to be missing
-            raise
-        pytest.skip(str(missing))
+    expected = cases.run_case(build, rl)
     assert {"raised": "AttributeError"} not in expected, "eager mode lacks a name of this case"
     dynamo.reset()
     found = cases.run_case(build, rl, rl.compile)

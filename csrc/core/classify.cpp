@@ -24,7 +24,8 @@ enum Tag : uint64_t {
   kTuple,
   kDTypeTag,
   kRank,
-  kCount
+  kCount,
+  kComplexNumber
 };
 uint64_t word(Tag tag, uint64_t payload = 0) { return payload << 4 | tag; }
 
@@ -74,7 +75,7 @@ class Encoder {
       else call_.device = l->device;
     }
     call_.tensors.push(t);
-    if (records_needs_ && needs_grad(t) && rl::is_floating(l->dtype)) {
+    if (records_needs_ && needs_grad(t) && rl::is_differentiable(l->dtype)) {
       while (call_.needs.size() <= i / 64) call_.needs.push(0);
       call_.needs[i / 64] |= uint64_t(1) << (i % 64);
     }
@@ -134,12 +135,24 @@ class Encoder {
         call_.foreign = true;
         return;
       }
+      if (PyComplex_Check(o)) return complex_number(i, p, o);
       o = call_.values[i] = plain_number(i, o, p.kind == ParamKind::SymInt);
     }
     if (p.kind == ParamKind::SymInt && PyFloat_Check(o)) reject(call_, i);
     if (p.structural) return object(o);
+    // Meta plans are layouts, and layouts may follow from run-time sizes.
+    if (p.kind == ParamKind::SymInt && call_.device == Device::Meta) return object(o);
     if (p.fallback && is_default(o, p.fallback)) return push(word(kDefault));
     push(word(PyFloat_CheckExact(o) ? kFloatNumber : PyBool_Check(o) ? kBoolNumber : kIntNumber));
+  }
+
+  void complex_number(int i, const Param& p, PyObject* o) {
+    if (p.kind != ParamKind::Tensor && p.kind != ParamKind::Number) reject(call_, i);
+    if (!PyComplex_CheckExact(o))
+      o = call_.values[i] = call_.keep(checked(PyComplex_FromCComplex(PyComplex_AsCComplex(o))));
+    if (!p.structural) return push(word(kComplexNumber));
+    call_.pins.push(o);
+    push(reinterpret_cast<uint64_t>(o));
   }
 
   static bool is_default(PyObject* o, PyObject* fallback) {
@@ -157,6 +170,7 @@ class Encoder {
     if (is_tensor(o)) {
       Tensor* t = tensor_of(o);
       if (t->layout->ndim || needs_grad(t)) reject(call_, i);
+      if (rl::is_complex(t->layout->dtype)) reject(call_, i);
       return call_.keep(checked(tensor_item(t)));
     }
     if (PyFloat_Check(o)) return call_.keep(checked(PyFloat_FromDouble(PyFloat_AS_DOUBLE(o))));

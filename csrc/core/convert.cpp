@@ -119,8 +119,8 @@ class Nested {
     if (PyLong_CheckExact(o)) return DType::Int64;
     if (PyFloat_CheckExact(o)) return default_dtype;
     if (is_tensor(o)) return tensor_of(o)->layout->dtype;
-    if (PyComplex_Check(o))
-      raise(PyExc_NotImplementedError, "[tensor] complex numbers are not supported");
+    if (PyComplex_CheckExact(o))
+      return default_dtype == DType::Float64 ? DType::Complex128 : DType::Complex64;
     if (Ref dtype = attribute(o, "dtype")) {  // numpy scalars
       Ref name(PyObject_Str(dtype.py()));
       if (name)
@@ -190,14 +190,14 @@ DType dtype_of_typestr(const char* text) {
     DType dtype;
   } known[] = {{"b1", DType::Bool}, {"u1", DType::UInt8}, {"i1", DType::Int8}, {"i2", DType::Int16},
       {"i4", DType::Int32}, {"i8", DType::Int64}, {"f2", DType::Float16}, {"f4", DType::Float32},
-      {"f8", DType::Float64}};
+      {"f8", DType::Float64}, {"c8", DType::Complex64}, {"c16", DType::Complex128}};
   if (text[0] == '>')
     raise(PyExc_ValueError, "[from_numpy] the array's byte order '%s' is not native", text);
   for (auto& k : known)
     if (!std::strcmp(text + 1, k.code)) return k.dtype;
   raise(PyExc_TypeError,
       "can't convert an array of type %s. The supported types are: float64, float32, float16, "
-      "int64, int32, int16, int8, uint8, bool.",
+      "complex64, complex128, int64, int32, int16, int8, uint8, bool.",
       text);
 }
 
@@ -262,7 +262,7 @@ Own<Tensor> from_interface(PyObject* array) {
 
 const char* buffer_format(DType d) {
   static const char* const formats[rl::kDTypes] = {
-      "?", "B", "b", "h", "i", "q", "e", nullptr, "f", "d"};
+      "?", "B", "b", "h", "i", "q", "e", nullptr, "f", "d", "Zf", "Zd"};
   return formats[static_cast<int>(d)];
 }
 
@@ -290,6 +290,10 @@ Ref scalar_of(DType dtype, const char* at) {
     case DType::Float16: return checked(PyFloat_FromDouble(half_to_float(load<Half>(at))));
     case DType::BFloat16: return checked(PyFloat_FromDouble(bfloat16_to_float(load<BFloat16>(at))));
     case DType::Float32: return checked(PyFloat_FromDouble(load<float>(at)));
+    case DType::Complex64:
+      return checked(PyComplex_FromDoubles(load<float>(at), load<float>(at + sizeof(float))));
+    case DType::Complex128:
+      return checked(PyComplex_FromDoubles(load<double>(at), load<double>(at + sizeof(double))));
     default: return checked(PyFloat_FromDouble(load<double>(at)));
   }
 }
@@ -315,6 +319,25 @@ void store_scalar(DType dtype, char* at, PyObject* o) {
   if (dtype == DType::Bool) {
     *at = static_cast<char>(check(PyObject_IsTrue(o)));
     return;
+  }
+  if (rl::is_complex(dtype)) {
+    const Py_complex c = PyComplex_AsCComplex(o);
+    if (c.real == -1.0 && PyErr_Occurred()) throw PythonError();
+    if (dtype == DType::Complex64) {
+      store(at, static_cast<float>(c.real));
+      store(at + sizeof(float), static_cast<float>(c.imag));
+    } else {
+      store(at, c.real);
+      store(at + sizeof(double), c.imag);
+    }
+    return;
+  }
+  if (PyComplex_Check(o)) {  // only where nothing is lost
+    const Py_complex c = PyComplex_AsCComplex(o);
+    if (c.imag != 0)
+      raise(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
+          dtype_name(dtype));
+    return store_scalar(dtype, at, checked(PyFloat_FromDouble(c.real)).py());
   }
   if (rl::is_floating(dtype)) {
     double v = PyFloat_AsDouble(o);

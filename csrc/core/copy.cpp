@@ -13,9 +13,19 @@
 namespace core {
 namespace {
 
+template <class T>
+struct Complex {
+  using Part = T;
+  T re, im;
+  bool operator!=(const Complex& o) const { return re != o.re || im != o.im; }
+  Complex operator+(const Complex& o) const { return {re + o.re, im + o.im}; }
+};
+template <class T>
+constexpr bool is_complex_v = std::is_same_v<T, Complex<float>> || std::is_same_v<T, Complex<double>>;
+
 // C++ types in the order of DType.
 using Types = std::tuple<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, Half, BFloat16, float,
-    double>;
+    double, Complex<float>, Complex<double>>;
 template <int D>
 using TypeOf = std::tuple_element_t<D, Types>;
 static_assert(std::tuple_size_v<Types> == rl::kDTypes);
@@ -29,7 +39,18 @@ float value(BFloat16 v) { return bfloat16_to_float(v); }
 
 template <class To, class From>
 To converted(From v) {
-  if constexpr (std::is_same_v<To, Half>) return half_from(v);
+  if constexpr (is_complex_v<From>) {
+    if constexpr (is_complex_v<To>) {
+      using Part = typename To::Part;
+      return {static_cast<Part>(v.re), static_cast<Part>(v.im)};
+    } else if constexpr (std::is_same_v<To, bool>) {
+      return v.re != 0 || v.im != 0;
+    } else {
+      return converted<To>(v.re);  // a real dtype takes the real part
+    }
+  } else if constexpr (is_complex_v<To>) {
+    return {static_cast<typename To::Part>(v), 0};
+  } else if constexpr (std::is_same_v<To, Half>) return half_from(v);
   else if constexpr (std::is_same_v<To, BFloat16>) return bfloat16_from(v);
   else if constexpr (std::is_same_v<To, bool>) return v != From(0);
   else if constexpr (std::is_floating_point_v<From> && !std::is_floating_point_v<To>)
@@ -66,17 +87,17 @@ void add_row(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) {
     to[i * ds] = converted<T>(value(to[i * ds]) + value(from[i * ss]));
 }
 
-// What happens to a row: a copy by the element's size; a conversion by way of int64 or double,
-// which hold every value of the dtypes they stand for; or an addition.
+// What happens to a row: a copy by the element's size; a conversion by way of int64, double or
+// complex double, which hold every value of the dtypes they stand for; or an addition.
 struct Row {
   Strided whole = nullptr;                   // copy and addition
-  Strided read = nullptr, write = nullptr;   // conversion: to and from a buffer of 8 bytes each
+  Strided read = nullptr, write = nullptr;   // conversion: to and from a buffer of 16 bytes each
   int from = 0, to = 0;                      // bytes of an element
 
   void operator()(char* d, int64_t ds, const char* s, int64_t ss, int64_t n) const {
     if (whole) return whole(d, ds, s, ss, n);
     constexpr int64_t room = 512;
-    int64_t buffer[room];
+    Complex<double> buffer[room];
     char* const wide = reinterpret_cast<char*>(buffer);
     for (int64_t i = 0; i < n; i += room) {
       const int64_t count = std::min(room, n - i);
@@ -94,7 +115,11 @@ Row converting(int to, int from, std::integer_sequence<int, D...>) {
   static constexpr Strided real_read[] = {convert_row<double, TypeOf<D>>...};
   static constexpr Strided whole_write[] = {convert_row<TypeOf<D>, int64_t>...};
   static constexpr Strided real_write[] = {convert_row<TypeOf<D>, double>...};
+  static constexpr Strided pair_read[] = {convert_row<Complex<double>, TypeOf<D>>...};
+  static constexpr Strided pair_write[] = {convert_row<TypeOf<D>, Complex<double>>...};
   static constexpr int size[] = {sizeof(TypeOf<D>)...};
+  if (rl::is_complex(static_cast<DType>(from)) || rl::is_complex(static_cast<DType>(to)))
+    return {nullptr, pair_read[from], pair_write[to], size[from], size[to]};
   const bool real = rl::is_floating(static_cast<DType>(from));
   return {nullptr, (real ? real_read : whole_read)[from], (real ? real_write : whole_write)[to],
       size[from], size[to]};
@@ -106,6 +131,7 @@ Row copying(DType to, DType from) {
     case 1: return {convert_row<int8_t, int8_t>};
     case 2: return {convert_row<int16_t, int16_t>};
     case 4: return {convert_row<int32_t, int32_t>};
+    case 16: return {convert_row<Complex<double>, Complex<double>>};
     default: return {convert_row<int64_t, int64_t>};
   }
 }
@@ -261,7 +287,7 @@ void add_into(Tensor* dst, Tensor* src) {
 void fill_number(Tensor* dst, PyObject* number) {
   if (dst->layout->device != Device::CPU)
     return device_runtime(dst->layout->device).fill(dst, number);
-  char element[8];
+  char element[16];
   store_scalar(dst->layout->dtype, element, number);
   int64_t none = 0;
   Layout* scalar = rl::layout_dense(dst->layout->dtype, Device::CPU, 0, &none);

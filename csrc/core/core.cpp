@@ -150,7 +150,7 @@ void drop_later(PyObject* o) {
 
 bool is_number(PyObject* o) {
   if (PyFloat_Check(o) || PyLong_Check(o)) return true;
-  return PyNumber_Check(o) && !PySequence_Check(o) && !PyComplex_Check(o) && !is_tensor(o);
+  return PyNumber_Check(o) && !PySequence_Check(o) && !is_tensor(o);
 }
 
 bool is_value(PyObject* o) {

@@ -179,8 +179,8 @@ extern const char* const slot_names[kSlots];
 extern Operator* slots[kSlots];
 extern PyObject* value_name;             // "__rushlight_value__", interned
 
-// Python numbers and those of other libraries: ints, floats, numpy's scalars; not arrays, tensors
-// or complex numbers.
+// Python numbers and those of other libraries: ints, floats, complex ones, numpy's scalars; not
+// arrays or tensors.
 bool is_number(PyObject*);
 // Type attributes of objects that are neither tensors nor numbers: is this a Value of Python's
 // dispatcher?

@@ -39,7 +39,7 @@ struct ManagedVersioned {  // "dltensor_versioned"
   DLTensor tensor;
 };
 constexpr uint64_t kCopied = 2;  // flag: the exporter made a copy
-enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBFloat = 4, kBool = 6 };
+enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBFloat = 4, kComplex = 5, kBool = 6 };
 constexpr int32_t kCPU = 1, kCUDA = 2, kCUDAHost = 3;
 
 DLDataType type_of(DType d) {
@@ -47,6 +47,7 @@ DLDataType type_of(DType d) {
   Code code = d == DType::Bool       ? kBool
               : d == DType::UInt8    ? kUInt
               : d == DType::BFloat16 ? kBFloat
+              : rl::is_complex(d)    ? kComplex
               : rl::is_floating(d)   ? kFloat
                                      : kInt;
   return {code, bits, 1};
@@ -212,6 +213,8 @@ PyObject* to_dlpack(PyObject* o, PyObject* args, PyObject* kwargs) {
     return nullptr;
   return guarded([&]() -> PyObject* {
     Tensor* t = tensor_of(o);
+    if (t->layout->device == Device::Meta)
+      raise(PyExc_ValueError, "[__dlpack__] tensors on meta have no memory to share");
     if (needs_grad(t))
       raise(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
     if (device != Py_None) {

@@ -11,7 +11,8 @@ namespace {
 
 DTypeObject* objects[rl::kDTypes];
 const char* const legacy[rl::kDTypes] = {
-    "Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double"};
+    "Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double",
+    "ComplexFloat", "ComplexDouble"};
 
 DTypeObject* self_of(PyObject* o) { return reinterpret_cast<DTypeObject*>(o); }
 
@@ -30,11 +31,27 @@ PyObject* get_itemsize(PyObject* o, void*) { return PyLong_FromLong(rl::itemsize
 PyObject* get_floating(PyObject* o, void*) {
   return PyBool_FromLong(rl::is_floating(self_of(o)->id));
 }
-PyObject* get_complex(PyObject*, void*) { Py_RETURN_FALSE; }
+PyObject* get_complex(PyObject* o, void*) {
+  return PyBool_FromLong(rl::is_complex(self_of(o)->id));
+}
 PyObject* get_signed(PyObject* o, void*) { return PyBool_FromLong(self_of(o)->id > DType::UInt8); }
 PyObject* get_id(PyObject* o, void*) { return PyLong_FromLong(static_cast<long>(self_of(o)->id)); }
 
+// Of the same precision; TypeError where there is none.
+PyObject* to_real(PyObject* o, PyObject*) {
+  const DType d = self_of(o)->id;
+  return Py_NewRef(dtype_object(rl::real_of(d)));
+}
+PyObject* to_complex(PyObject* o, PyObject*) {
+  const DType d = self_of(o)->id;
+  if (rl::is_complex(d)) return Py_NewRef(o);
+  return Py_NewRef(
+      dtype_object(d == DType::Float64 ? DType::Complex128 : DType::Complex64));
+}
+
 PyMethodDef methods[] = {
+    {"to_real", to_real, METH_NOARGS, "the dtype of a complex number's parts"},
+    {"to_complex", to_complex, METH_NOARGS, "the complex dtype of the same precision"},
     {"__reduce__", reduce, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -70,13 +87,14 @@ static bool is_type(PyObject* o, PyTypeObject* type) {
 
 bool names_dtype(PyObject* o) {
   return is_dtype(o) || is_type(o, &PyFloat_Type) || is_type(o, &PyLong_Type) ||
-         is_type(o, &PyBool_Type);
+         is_type(o, &PyBool_Type) || is_type(o, &PyComplex_Type);
 }
 
 DType dtype_from(PyObject* o) {
   if (is_type(o, &PyFloat_Type)) return DType::Float64;
   if (is_type(o, &PyLong_Type)) return DType::Int64;
   if (is_type(o, &PyBool_Type)) return DType::Bool;
+  if (is_type(o, &PyComplex_Type)) return DType::Complex128;
   if (!is_dtype(o))
     raise(PyExc_TypeError, "expected a rushlight.dtype, got %s", Py_TYPE(o)->tp_name);
   return self_of(o)->id;

@@ -19,9 +19,12 @@ using rl::dtype_name;                                 // "float32"
 const char* dtype_legacy_name(DType);                 // "Float", as PyTorch's messages say
 extern DType default_dtype;                           // what Python floats become
 
-enum class Category : uint8_t { Bool, Int, Float };
+enum class Category : uint8_t { Bool, Int, Float, Complex };
 inline Category category(DType d) {
-  return d == DType::Bool ? Category::Bool : rl::is_floating(d) ? Category::Float : Category::Int;
+  return d == DType::Bool      ? Category::Bool
+         : rl::is_complex(d)  ? Category::Complex
+         : rl::is_floating(d) ? Category::Float
+                              : Category::Int;
 }
 inline bool can_cast(DType from, DType to) { return category(from) <= category(to); }
 

@@ -99,13 +99,16 @@ Own<Tensor> window(Tensor* base, const NodeExtra* e) {
   int64_t low, high, base_low, base_high;
   rl::layout_extent(e->view, &low, &high);
   rl::layout_extent(base->layout, &base_low, &base_high);
+  const int64_t from = rl::itemsize(base->layout->dtype), to = rl::itemsize(e->view->dtype);
+  base_low = base_low * from / to;  // in elements of the view
+  base_high = base_high * from / to;
   if (e->view->numel && (e->offset + low < base_low || e->offset + high > base_high))
     raise(PyExc_NotImplementedError,
         "a view reaches outside the memory of its base %s: its in-place derivative is not "
         "supported",
         rl::shape_text(base->layout->ndim, base->layout->dims).c_str());
   rl::incref(e->view);
-  return view_make(base, e->view, base->offset + e->offset);
+  return view_make(base, e->view, offset_in(e->view->dtype, base) + e->offset);
 }
 
 using Grads = std::vector<Ref>;  // Tensors or null
@@ -617,6 +620,10 @@ Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create,
     if (g == Py_None) {
       if (t->layout->numel != 1)
         raise(PyExc_RuntimeError, "grad can be implicitly created only for scalar outputs");
+      if (rl::is_complex(t->layout->dtype))
+        raise(PyExc_RuntimeError,
+            "grad can be implicitly created only for real scalar outputs but got %s",
+            dtype_name(t->layout->dtype));
       start = tensor_dense(
           t->layout->dtype, t->layout->ndim, t->layout->dims, t->layout->device);
       fill_one(start.get());

@@ -107,7 +107,7 @@ PyObject* made(Factory* self, PyObject* const* args, Py_ssize_t n, PyObject* nam
     if (!layout) return nullptr;
   }
   bool large = layout->numel > kSmall && self->make != Make::Empty && self->make != Make::EmptyLike;
-  if (large || (plain.requires_grad && !rl::is_floating(layout->dtype))) {
+  if (large || (plain.requires_grad && !rl::is_differentiable(layout->dtype))) {
     rl::decref(layout);
     return nullptr;
   }

@@ -85,6 +85,20 @@ PyObject* is_contiguous(PyObject* o, PyObject* args, PyObject* kwargs) {
 PyObject* is_floating_point(PyObject* o, PyObject*) {
   return PyBool_FromLong(rl::is_floating(tensor_of(o)->layout->dtype));
 }
+PyObject* is_complex(PyObject* o, PyObject*) {
+  return PyBool_FromLong(rl::is_complex(tensor_of(o)->layout->dtype));
+}
+PyObject* as_complex(PyObject* o, PyObject*) {
+  return guarded([&] {
+    Tensor* t = tensor_of(o);
+    if (t->layout->numel != 1)
+      raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+    Ref value(tensor_item(t));
+    const Py_complex c = PyComplex_AsCComplex(value.py());
+    if (c.real == -1.0 && PyErr_Occurred()) throw PythonError();
+    return check(PyComplex_FromCComplex(c));
+  });
+}
 PyObject* untyped_storage_ptr(PyObject* o, PyObject*) {
   Storage* s = tensor_of(o)->storage;
   return PyLong_FromVoidPtr(s->data ? s->data : static_cast<void*>(s));  // meta: memory it has none
@@ -211,6 +225,8 @@ PyMethodDef tensor_methods[] = {
     {"is_contiguous", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(is_contiguous)),
         METH_VARARGS | METH_KEYWORDS, nullptr},
     {"is_floating_point", is_floating_point, METH_NOARGS, nullptr},
+    {"is_complex", is_complex, METH_NOARGS, nullptr},
+    {"__complex__", as_complex, METH_NOARGS, nullptr},
     {"untyped_storage_ptr", untyped_storage_ptr, METH_NOARGS, "address of the storage"},
     {"untyped_storage_nbytes", storage_nbytes, METH_NOARGS, "bytes of the storage"},
     {"item", item, METH_NOARGS, "the only element as a Python number"},

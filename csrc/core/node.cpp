@@ -434,7 +434,7 @@ Own<Tensor> unpacked(Node* n, const Saved& s) {
         "Output of saved tensor unpack_hook expected to be a Tensor but got result of type %s",
         Py_TYPE(made.py())->tp_name);
   Own<Tensor> t = tensor_alias(tensor_of(made.py()));
-  if (!rl::is_floating(t->layout->dtype)) return t;
+  if (!rl::is_differentiable(t->layout->dtype)) return t;
   if (s.output >= 0 && n) attach(t.get(), n, s.output);
   else if (p->maker.node) attach(t.get(), p->maker.node, p->maker.output);
   return t;
@@ -467,7 +467,7 @@ Own<Tensor> saved_unpack(Node* n, const Saved& s) {
   Own<Tensor> t = tensor_make(s.storage, s.layout, s.offset);
   t->counter = s.counter;
   s.counter->refs++;
-  if (n && s.output >= 0 && rl::is_floating(s.layout->dtype)) attach(t.get(), n, s.output);
+  if (n && s.output >= 0 && rl::is_differentiable(s.layout->dtype)) attach(t.get(), n, s.output);
   return t;
 }
 

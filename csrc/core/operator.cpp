@@ -12,7 +12,7 @@
 namespace core {
 
 PyTypeObject* OperatorType;
-Operator* view_operators[16];
+Operator* view_operators[kViewKinds];
 
 namespace {
 
@@ -37,8 +37,9 @@ const KindName kind_names[] = {
     {"dtype", ParamKind::DType},
     {"ints", ParamKind::Ints},
 };
-const char* const view_names[] = {"", "select", "slice", "permute", "transpose", "reshape", "view",
-    "expand", "unsqueeze", "squeeze", "as_strided", "alias", "narrow", "diagonal", "unfold"};
+const char* const view_names[kViewKinds] = {"", "select", "slice", "permute", "transpose", "reshape", "view",
+    "expand", "unsqueeze", "squeeze", "as_strided", "alias", "narrow", "diagonal", "unfold",
+    "view_as_real", "view_as_complex"};
 
 Param read_param(PyObject* o) {
   Param p{};
@@ -240,7 +241,7 @@ PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     if (view != Py_None) {
       const char* text = PyUnicode_AsUTF8(view);
       if (!text) throw PythonError();
-      for (int v = 1; v < 15; v++)
+      for (int v = 1; v < kViewKinds; v++)
         if (!std::strcmp(text, view_names[v])) op->view = static_cast<ViewKind>(v);
       if (op->view == ViewKind::None)
         raise(PyExc_ValueError, "[%U] no native view rule '%s'", name, text);

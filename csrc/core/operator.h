@@ -21,7 +21,7 @@ struct Param {
 
 enum class ViewKind : uint8_t {
   None, Select, Slice, Permute, Transpose, Reshape, View, Expand, Unsqueeze, Squeeze,
-  AsStrided, Alias, Narrow, Diagonal, Unfold
+  AsStrided, Alias, Narrow, Diagonal, Unfold, AsReal, AsComplex
 };
 
 struct Operator {
@@ -43,7 +43,8 @@ struct Operator {
 extern PyTypeObject* OperatorType;
 inline bool is_operator(PyObject* o) { return Py_TYPE(o) == OperatorType; }
 // by ViewKind, the first one registered: what indexing records
-extern Operator* view_operators[16];
+constexpr int kViewKinds = 17;
+extern Operator* view_operators[kViewKinds];
 
 enum class Variant : uint64_t { Plain, Write, Rank, View };
 

@@ -72,7 +72,7 @@ Node* current_grad_fn(Tensor* t) {
   NodeExtra* e = node_extra(n.get());
   rl::incref(e->base = base->layout);
   rl::incref(e->view = t->layout);
-  e->offset = t->offset - base->offset;
+  e->offset = t->offset - offset_in(t->layout->dtype, base);
   attach(t, n.get(), 0);
   return t->grad_fn;
 }
@@ -122,7 +122,7 @@ void rebase(Tensor* written, Node* n, uint32_t output) {
   e->inner = node_of(Py_NewRef(py(n)));
   rl::incref(e->base = base->layout);
   rl::incref(e->view = written->layout);
-  e->offset = written->offset - base->offset;
+  e->offset = written->offset - offset_in(written->layout->dtype, base);
   w->had_saved = n->had_saved;
   attach(base, w.get(), 0);
 }
@@ -157,7 +157,7 @@ void record_call(Call& call, Plan* plan, Ref& result) {
   Own<Node> node = build(call, b, n, nullptr);
   save_outs(node.get(), outs.data());
   for (int i = 0; i < n; i++)
-    if (rl::is_floating(outs[i]->layout->dtype)) attach(outs[i], node.get(), i);
+    if (rl::is_differentiable(outs[i]->layout->dtype)) attach(outs[i], node.get(), i);
 }
 
 Own<Node> node_before_write(Call& call, Plan* plan, Tensor* out) {
@@ -234,7 +234,7 @@ PyObject* python_node(PyObject*, PyObject* args, PyObject* kwargs) {
       if (!is_tensor(o)) continue;
       Tensor* t = tensor_of(o);
       set_out(n.get(), i, t->layout);
-      if (!rl::is_floating(t->layout->dtype)) continue;
+      if (!rl::is_differentiable(t->layout->dtype)) continue;
       bool dirty = false;
       for (int k = 0; k < nin; k++) dirty |= PyTuple_GET_ITEM(in.py(), k) == o;
       if (dirty) rebase(t, n.get(), i);

@@ -212,7 +212,7 @@ int put_data(PyObject* o, PyObject* value, void*) {
       raise(PyExc_TypeError, "data must be a Tensor, got %s",
           value ? Py_TYPE(value)->tp_name : "nothing");
     Tensor *t = tensor_of(o), *v = tensor_of(value);
-    if (t->requires_grad && !rl::is_floating(v->layout->dtype))
+    if (t->requires_grad && !rl::is_differentiable(v->layout->dtype))
       raise(PyExc_RuntimeError,
           "data set to a tensor that requires gradients must be floating point, got %s",
           dtype_name(v->layout->dtype));
@@ -299,12 +299,21 @@ int truth(PyObject* o) {
     return check(PyObject_IsTrue(value.py()));
   });
 }
+// A complex number is a real one where its imaginary part is 0.
+Ref real_number(Tensor* t, const char* type) {
+  Ref value(tensor_item(t));
+  if (!PyComplex_Check(value.py())) return value;
+  const Py_complex c = PyComplex_AsCComplex(value.py());
+  if (c.imag != 0)
+    raise(PyExc_RuntimeError, "value cannot be converted to type %s without overflow", type);
+  return checked(PyFloat_FromDouble(c.real));
+}
 PyObject* as_int(PyObject* o) {
   return guarded([&] {
     Tensor* t = tensor_of(o);
     if (t->layout->numel != 1)
       raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
-    return check(PyNumber_Long(Ref(tensor_item(t)).py()));
+    return check(PyNumber_Long(real_number(t, "int64_t").py()));
   });
 }
 PyObject* as_float(PyObject* o) {
@@ -312,13 +321,13 @@ PyObject* as_float(PyObject* o) {
     Tensor* t = tensor_of(o);
     if (t->layout->numel != 1)
       raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
-    return check(PyNumber_Float(Ref(tensor_item(t)).py()));
+    return check(PyNumber_Float(real_number(t, "double").py()));
   });
 }
 PyObject* as_index(PyObject* o) {
   return guarded([&] {
     Tensor* t = tensor_of(o);
-    if (t->layout->numel != 1 || rl::is_floating(t->layout->dtype))
+    if (t->layout->numel != 1 || rl::is_differentiable(t->layout->dtype))
       raise(
           PyExc_TypeError, "only integer tensors of a single element can be converted to an index");
     return check(PyNumber_Long(Ref(tensor_item(t)).py()));
@@ -521,8 +530,9 @@ void set_requires_grad(Tensor* t, bool on) {
   if (on == needs_grad(t)) return;
   if (current_grad_fn(t))
     raise(PyExc_RuntimeError, "you can only change requires_grad flags of leaf variables.");
-  if (on && !rl::is_floating(t->layout->dtype))
-    raise(PyExc_RuntimeError, "only Tensors of floating point dtype can require gradients, got %s",
+  if (on && !rl::is_differentiable(t->layout->dtype))
+    raise(PyExc_RuntimeError,
+        "only Tensors of floating point and complex dtype can require gradients, got %s",
         dtype_name(t->layout->dtype));
   t->requires_grad = on;
   facts_changed(t);

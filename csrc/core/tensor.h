@@ -61,6 +61,10 @@ Own<Tensor> tensor_subclass(PyTypeObject*, Tensor*);  // the same as an instance
 inline char* data_of(const Tensor* t) {
   return static_cast<char*>(t->storage->data) + t->offset * rl::itemsize(t->layout->dtype);
 }
+// The offset counted in elements of another dtype: of a view of a complex tensor's parts.
+inline int64_t offset_in(DType unit, const Tensor* t) {
+  return t->offset * rl::itemsize(t->layout->dtype) / rl::itemsize(unit);
+}
 inline bool needs_grad(const Tensor* t) {
   return t->requires_grad || (t->base && t->base->requires_grad && !t->no_grad_view);
 }

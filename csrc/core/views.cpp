@@ -72,6 +72,51 @@ Layout* reinterpreted(const char* op, const Tensor* t, DType dtype, int64_t* off
   return rl::layout_intern(dtype, l->device, l->ndim, shape, strides);
 }
 
+// A complex tensor as its parts, [..., 2], and the way back.
+Layout* as_real(const char* op, const Layout* l, int64_t* offset) {
+  if (!rl::is_complex(l->dtype))
+    fail(ErrorKind::Runtime, "[%s] %s is only supported for complex tensors, got %s", op, op,
+        rl::dtype_name(l->dtype));
+  int64_t shape[rl::kMaxDims + 1], strides[rl::kMaxDims + 1];
+  for (int d = 0; d < l->ndim; d++) {
+    shape[d] = l->dims[d];
+    strides[d] = 2 * l->strides()[d];
+  }
+  shape[l->ndim] = 2;
+  strides[l->ndim] = 1;
+  *offset *= 2;
+  return rl::layout_intern(rl::real_of(l->dtype), l->device, l->ndim + 1, shape, strides);
+}
+Layout* as_complex(const char* op, const Layout* l, int64_t* offset) {
+  if (l->dtype != DType::Float32 && l->dtype != DType::Float64)
+    fail(ErrorKind::Runtime,
+        "[%s] %s is only supported for float32 and float64 tensors, but got a tensor of %s", op, op,
+        rl::dtype_name(l->dtype));
+  const int last = l->ndim - 1;
+  if (last < 0)
+    fail(ErrorKind::Runtime, "[%s] Input tensor must have one or more dimensions", op);
+  if (l->dims[last] != 2)
+    fail(ErrorKind::Runtime, "[%s] Tensor must have a last dimension of size 2, got shape %s", op,
+        rl::shape_text(l->ndim, l->dims).c_str());
+  if (l->strides()[last] != 1)
+    fail(ErrorKind::Runtime, "[%s] Tensor must have a last dimension with stride 1, got strides %s",
+        op, rl::shape_text(l->ndim, l->strides()).c_str());
+  int64_t strides[rl::kMaxDims];
+  for (int d = 0; d < last; d++) {
+    if (l->strides()[d] % 2)
+      fail(ErrorKind::Runtime,
+          "[%s] Tensor must have a stride divisible by 2 for all but last dimension, got strides %s",
+          op, rl::shape_text(l->ndim, l->strides()).c_str());
+    strides[d] = l->strides()[d] / 2;
+  }
+  if (*offset % 2)
+    fail(ErrorKind::Runtime, "[%s] Tensor must have a storage_offset divisible by 2, got %lld", op,
+        static_cast<long long>(*offset));
+  *offset /= 2;
+  return rl::layout_intern(l->dtype == DType::Float32 ? DType::Complex64 : DType::Complex128,
+      l->device, last, l->dims, strides);
+}
+
 // The rule itself: a new layout, the offset moved.
 Layout* apply_rule(Call& call, Tensor* t, int64_t* offset) {
   const char* op = call.op->text;
@@ -143,6 +188,8 @@ Layout* apply_rule(Call& call, Tensor* t, int64_t* offset) {
       return rl::view_narrow(op, l, integer(1), integer(2), integer(3), offset);
     case ViewKind::Diagonal:
       return rl::view_diagonal(op, l, integer(1), integer(2), integer(3), offset);
+    case ViewKind::AsReal: return as_real(op, l, offset);
+    case ViewKind::AsComplex: return as_complex(op, l, offset);
     case ViewKind::Unfold: return rl::view_unfold(op, l, integer(1), integer(2), integer(3));
     default: rl::incref(l); return l;
   }
@@ -188,7 +235,7 @@ Own<Tensor> view_make(Tensor* t, Layout* layout, int64_t offset) {
   Own<Tensor> view = tensor_make(t->storage, layout, offset);
   view->counter = counter_of(t);
   view->counter->refs++;
-  if (!rl::is_floating(layout->dtype) || (mode & kInference)) return view;
+  if (!rl::is_differentiable(layout->dtype) || (mode & kInference)) return view;
   view->base = t->base ? t->base : t;
   Py_INCREF(py(view->base));
   view->base_version = view->counter->value;

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight import dtypes
+
 
 class Break(BaseException):
     """What was attempted cannot be captured: the instruction runs as plain Python."""
@@ -63,6 +65,16 @@ class GraphBreakError(RuntimeError):
 
 def unsupported(what: str, why: str, hint: str = "") -> Break:
     return Break("capture.unsupported", what, why, hint)
+
+
+def refuse_complex(layout: Any) -> None:
+    """Graphs hold real tensors only: eager mode computes complex ones on their parts."""
+    if layout is not None and dtypes.is_complex(layout.dtype):
+        raise unsupported(
+            "a complex tensor",
+            "compiled code has kernels for real numbers only",
+            "Compile what works on view_as_real(x), or leave this part to eager mode.",
+        )
 
 
 def data_dependent(what: str, hint: str = "") -> Break:

@@ -21,7 +21,7 @@ from rushlight.ops.declare import Arguments, Op, none
 from rushlight.ops.layouts import Layout
 from rushlight.ops.values import Fake
 
-from .breaks import data_dependent, unsupported
+from .breaks import data_dependent, refuse_complex, unsupported
 from .variables.numbers import SymFloat, SymInt, hint
 from .variables.tensor import TensorVar
 
@@ -138,6 +138,8 @@ class Operators:
             ) from None
         assert len(self.env.guards) >= before
         outs = outs if isinstance(outs, tuple) else (outs,)
+        for made in outs:
+            refuse_complex(getattr(made, "layout", None))
         return tuple(o.layout for o in outs)
 
     def autocast(self: Any, declaration: Any, low: list, named: dict) -> tuple[list, dict]:
@@ -202,6 +204,7 @@ class Operators:
         layout: Layout | None = None,
         name: str = "",
     ) -> Any:
+        refuse_complex(layout)
         nodes = tuple(self.argument(a) for a in args)
         named = {k: self.argument(v) for k, v in (kwargs or {}).items()}
         node = self.graph.add(op, target, nodes, named, name)
@@ -220,6 +223,7 @@ class Operators:
         cls: type = _core.Tensor,
     ) -> TensorVar:
         """The tensor that a node makes."""
+        refuse_complex(layout)
         grads = [x.requires_grad for x in inputs]
         needs: bool | None = False
         if differentiable and self.mode & 1 and dtypes.is_floating(layout.dtype):

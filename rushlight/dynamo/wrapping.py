@@ -24,7 +24,7 @@ from rushlight.errors import Unsupported
 from rushlight.fake import symbolic
 from rushlight.ops.layouts import Layout
 
-from .breaks import unsupported
+from .breaks import refuse_complex, unsupported
 from .sources import Source
 from .variables.iterators import LEAVES, TREES, wrap_iterator
 from .variables.numbers import SymFloat, SymInt
@@ -234,6 +234,7 @@ class Wrapping:
                 "its methods may mean anything",
                 "Pass a plain Tensor, or leave this function to eager mode.",
             )
+        refuse_complex(Layout((), (), value.dtype.name))
         if value.device.type == "meta":
             raise unsupported(
                 "a tensor on the meta device",

@@ -80,6 +80,8 @@ DTYPES = (
     "bfloat16",
     "float32",
     "float64",
+    "complex64",
+    "complex128",
 )
 ALIASES = {
     "float": "float32",
@@ -88,6 +90,8 @@ ALIASES = {
     "int": "int32",
     "long": "int64",
     "short": "int16",
+    "cfloat": "complex64",
+    "cdouble": "complex128",
 }
 
 

@@ -3,11 +3,13 @@ gradients; what its program reads decides what the tape saves.
 """
 
 from rushlight import _core
-from rushlight.ops.declare import Arguments, none
+from rushlight.ops.declare import Arguments, many, none
+from rushlight.ops.derivatives import pull_back, record
 from rushlight.ops.layouts import dense
 from rushlight.ops.recording import NumberSymbol, Recorder, Symbol
+from rushlight.ops.values import Value
 
-from . import program
+from . import complexes, program
 from .plan import layout_of, named_dtypes, symbols
 
 
@@ -31,7 +33,16 @@ def make_backward(operator, values, outs, needs):
         every = [
             wants[operands.index_of(x)] if isinstance(x, Symbol) else False for _, x in a.operands()
         ]
-        grads = op.pull(a, tuple(results), gs, every)
+        if complexes.by_parts(op, values):
+            inside, tape = record(lambda: complexes.worked_out(op, a))
+            wanted = [x if isinstance(x, Value) else None for _, x in a.operands()]
+            grads = pull_back(tape, list(zip(many(inside), gs)), wanted)
+            grads = [
+                g.to(x.dtype).sum_to(x) if want and g is not None else None
+                for (_, x), g, want in zip(a.operands(), grads, every)
+            ]
+        else:
+            grads = op.pull(a, tuple(results), gs, every)
     by_symbol = {id(x): g for (_, x), g in zip(a.operands(), grads)}
     outputs = tuple(by_symbol.get(id(x)) for x in operands)
     used = set()

@@ -22,7 +22,12 @@ def get_default_dtype():
     return DEFAULT[0]
 
 
-PYTHON_TYPES = {float: _core.float64, int: _core.int64, bool: _core.bool}
+PYTHON_TYPES = {
+    float: _core.float64,
+    int: _core.int64,
+    bool: _core.bool,
+    complex: _core.complex128,
+}
 
 
 def dtype_of(dtype):
@@ -162,6 +167,13 @@ def check_range(operator, value, dtype):
     to uint8 do wrap.
     """
     limit = LARGEST.get(dtype.name)
+    if isinstance(value, complex):
+        if value.imag and not dtype.is_complex:
+            raise RuntimeError(
+                f"[{operator}] value cannot be converted to type {dtype.name} without overflow: "
+                f"{value}"
+            )
+        return
     low = -1 if dtype.name == "uint8" and isinstance(value, float) else -limit if limit else None
     if limit is None or low <= value <= limit:
         return
@@ -186,6 +198,8 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=
             if isinstance(fill_value, bool)
             else _core.int64
             if isinstance(fill_value, int)
+            else DEFAULT[0].to_complex()
+            if isinstance(fill_value, complex)
             else DEFAULT[0]
         )
     if isinstance(dtype, str):  # a recorded value names its dtype
@@ -324,10 +338,20 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
     return finished(made, requires_grad, out)
 
 
+def drawn_into(operator, made, generator):
+    """`made`, overwritten. The parts of complex normal numbers have half the variance each."""
+    if not getattr(made.dtype, "is_complex", False):
+        return randomness.filled(operator, made, generator)
+    reals = randomness.filled(operator, TABLE["view_as_real"].native(made), generator)
+    if operator == "normal":
+        TABLE["mul"].native.inplace(reals, 0.5**0.5)
+    return made.data  # as if it had never been written
+
+
 def drawn(operator, size, dtype, device, generator, requires_grad, out):
     if out is not None:
         dtype = dtype or out.dtype
-    made = randomness.filled(operator, empty(*size, dtype=dtype, device=device), generator)
+    made = drawn_into(operator, empty(*size, dtype=dtype, device=device), generator)
     return finished(made, requires_grad, out)
 
 
@@ -349,12 +373,12 @@ def randn(
 
 def rand_like(input, *, generator=None, requires_grad=False, **options):
     made = empty_like(input, **options)
-    return finished(randomness.filled("uniform", made, generator), requires_grad)
+    return finished(drawn_into("uniform", made, generator), requires_grad)
 
 
 def randn_like(input, *, generator=None, requires_grad=False, **options):
     made = empty_like(input, **options)
-    return finished(randomness.filled("normal", made, generator), requires_grad)
+    return finished(drawn_into("normal", made, generator), requires_grad)
 
 
 def randint(

@@ -280,7 +280,16 @@ def extent(item):
 
 
 def count_of(mask):
+    data_of("nonzero", mask)
     return op("count_set")(mask).item()
+
+
+def data_of(name, x):
+    """NotImplementedError for tensors without data, where the result depends on values."""
+    if isinstance(x, Tensor) and x.is_meta:
+        raise NotImplementedError(
+            f"[{name}] the result depends on the values of a tensor, which meta tensors do not have"
+        )
 
 
 def places(mask, count):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rushlight import _core, dtypes
+from rushlight.ops.promotion import rank_of
 
 from . import factories
 from .storage import UntypedStorage
@@ -52,7 +53,7 @@ class finfo:
     dtype: str
 
     def __init__(self, type=None):
-        name = type_of(type).name
+        name = dtypes.real_of(type_of(type).name)
         if name not in FLOATING:
             raise TypeError(
                 "rushlight.finfo() requires a floating point input type. Use rushlight.iinfo to "
@@ -126,9 +127,8 @@ def result_type(tensor1, tensor2):
     for x in (tensor1, tensor2):
         if isinstance(x, Tensor):
             level, name = (2 if x.dim() else 1), x.dtype.name
-        elif isinstance(x, (bool, int, float)):
-            kind = "bool" if isinstance(x, bool) else "int64" if isinstance(x, int) else None
-            level, name = 0, kind or dtypes.DEFAULT
+        elif isinstance(x, (bool, int, float, complex)):
+            level, name = rank_of(x)
         else:
             raise TypeError(f"[result_type] expected a Tensor or a number, got {type(x).__name__}")
         levels[level] = name if levels[level] is None else dtypes.promote(levels[level], name)
@@ -137,7 +137,8 @@ def result_type(tensor1, tensor2):
         if lower is None:
             continue
         if best is None or dtypes.category(lower) > dtypes.category(best):
-            best = lower
+            inexact = best is not None and dtypes.is_floating(best)
+            best = dtypes.complex_of(best) if inexact else lower
     return native(best)
 
 
@@ -157,7 +158,7 @@ def is_floating_point(input):
 
 
 def is_complex(input):
-    """False: complex types are not there yet."""
+    """Whether the dtype is a complex one."""
     return input.dtype.is_complex
 
 
@@ -188,6 +189,8 @@ TYPE_NAMES = {
     "int32": "Int",
     "int64": "Long",
     "bool": "Bool",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
 }
 
 

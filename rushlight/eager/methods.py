@@ -2,6 +2,8 @@
 for.
 """
 
+import warnings
+
 from rushlight import _core
 from rushlight.ops import TABLE
 from rushlight.ops.values import METHODS as VALUE_METHODS
@@ -139,8 +141,16 @@ def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, mem
         if memory_format is not None:
             return formats.laid(self, memory_format, "to", copy)
         return op("clone")(self) if copy else self
+    if discards(self.dtype, dtype):
+        warnings.warn(
+            "Casting complex values to real discards the imaginary part", UserWarning, stacklevel=2
+        )
     out = op("to")(self, dtype=dtype)
     return out if memory_format is None else formats.laid(out, memory_format, "to")
+
+
+def discards(source, target):
+    return getattr(source, "is_complex", False) and not target.is_complex and target.name != "bool"
 
 
 def sent(self, device, dtype, memory_format, non_blocking=False):
@@ -230,6 +240,8 @@ METHODS = {
             ("char", "int8"),
             ("byte", "uint8"),
             ("bool", "bool"),
+            ("cfloat", "complex64"),
+            ("cdouble", "complex128"),
         )
     },
     "cpu": cpu,

@@ -71,7 +71,6 @@ ALIASES = {
     "moveaxis": "movedim",
     "negative": "neg",
     "not_equal": "ne",
-    "sgn": "sign",
     "subtract": "sub",
     "swapdims": "swapaxes",
 }

@@ -5,6 +5,8 @@ views where PyTorch's are.
 from rushlight import _core
 from rushlight.ops import TABLE
 
+from .complexes import is_complex
+
 Tensor = _core.Tensor
 
 
@@ -256,8 +258,8 @@ METHODS = {
     **{name + "_": in_place(name) for name in VIEWS_IN_PLACE},
     "T": property(lambda self: op("permute")(self, tuple(reversed(range(self.dim()))))),
     "mT": property(lambda self: op("transpose")(self, -2, -1)),
-    "mH": property(lambda self: op("transpose")(self, -2, -1)),
-    "H": property(lambda self: op("t")(self)),
+    "mH": property(lambda self: op("adjoint")(self)),
+    "H": property(lambda self: op("conj_physical")(self.t()) if is_complex(self) else self.t()),
 }
 FUNCTIONS = {
     "atleast_1d": least_dims(1),

@@ -8,13 +8,13 @@ Core asks here once for each operator, dtypes, ranks and structural arguments (r
 from rushlight import _core, dtypes
 from rushlight.loops.lower import numbers_of, signature
 from rushlight.ops import TABLE
-from rushlight.ops.declare import HALVES, MISSING, Arguments, derived, many
+from rushlight.ops.declare import HALVES, MISSING, Arguments, derived, many, none
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import NumberSymbol, Recorder, Symbol, hinted
 from rushlight.ops.values import Fake
 from rushlight.reasons import refuse
 
-from . import program
+from . import complexes, program
 
 AUTOCAST = 2  # docs/native.md, mode word
 
@@ -26,6 +26,13 @@ def make_plan(operator, values, needs):
     op = operator.declaration
     if op.autocast and _core.mode() & AUTOCAST and (plan := casting_plan(op, values)):
         return plan
+    if any(map(complexes.is_complex, values)):
+        if op.name in complexes.REFUSED:
+            complexes.unsupported(op, "complex64")
+        if complexes.planned_apart(op, values):
+            return complexes.make_plan(op, values)
+        if op.name in complexes.COPIES:
+            return copied(op, values)
     recorder = Recorder()
     inputs = symbols(recorder, op, values)
     a = Arguments(op, named_dtypes(op, inputs))
@@ -43,7 +50,22 @@ def make_plan(operator, values, needs):
             out = recorder.assemble(op, changed)
         else:
             out = op.body(*a.values)
-    return program.build(recorder, inputs, out, transparent=op.rule is derived)
+    apart = op.rule not in (None, none) and complexes.by_parts(op, values)
+    return program.build(recorder, inputs, out, transparent=op.rule is derived or apart)
+
+
+def copied(op, values):
+    """A copy of whole elements (complex ones): native, with a cast on the way."""
+    recorder = Recorder()
+    a = Arguments(op, named_dtypes(op, symbols(recorder, op, values)))
+    if on_meta(a):
+        return layouts_only(op, a)
+    _, (result,) = op.dtypes(a)
+    (layout,) = op.infer(a)
+    dtype = getattr(_core, result)
+    source = len(a.tensors) - 1  # of two operands the second is what is copied
+    piece = (source, None, layout.shape, layout.strides, 0)
+    return _core.AssemblyRecipe((layout.shape, layout.strides, dtype), (piece,))
 
 
 def on_meta(a):
@@ -99,7 +121,7 @@ def symbols(recorder, op, values):
         elif (
             (p.is_tensor or p.is_run_time)
             and p.name not in op.structural
-            and isinstance(v, (bool, int, float))
+            and isinstance(v, (bool, int, float, complex))
             and not (p.default is not MISSING and type(v) is type(p.default) and v == p.default)
         ):
             out.append(NumberSymbol(recorder, v, p.name))
@@ -215,6 +237,8 @@ def assembly(op, a):
     pieces = []
     for view, value in op.body(*a.values):
         place = view(Fake(layout)).layout
+        if place.dtype != layout.dtype:  # the parts of complex numbers
+            return None
         if isinstance(value, Symbol) and id(value) in found:
             entry = (found[id(value)], None)
         elif isinstance(value, (bool, int, float)):

@@ -65,13 +65,26 @@ class Formatter:
         return self.raw(v).rjust(self.width)
 
 
+class Pair:
+    """How complex numbers are shown: each part in a format of its own."""
+
+    def __init__(self, values):
+        self.re = Formatter([v.real for v in values], True)
+        self.im = Formatter([v.imag for v in values], True)
+        self.width = self.re.width + self.im.width + 1
+
+    def __call__(self, v):
+        imag = (self.im(v.imag) + "j").lstrip()
+        return self.re(v.real) + ("" if imag[0] in "+-" else "+") + imag
+
+
 def text(x):
     """`repr` of a tensor."""
     plain = x.detach()
     dtype = plain.dtype
     suffixes = []
     usual = dtypes.DEFAULT
-    default = dtype.name in (usual, "int64", "bool")
+    default = dtype.name in (usual, dtypes.complex_of(usual), "int64", "bool")
     place = plain.device
     if place.type != "cpu":
         suffixes.append(f"device={str(place)!r}")
@@ -92,7 +105,11 @@ def text(x):
         short = summarised(plain)
         shown = on_host(plain, short) if place.type == "cuda" else plain.cpu()
         shown = shown.to(_float32()) if dtype.name in ("float16", "bfloat16") else shown
-        format_ = Formatter(leaves(shown, short), dtype.is_floating_point)
+        numbers = leaves(shown, short)
+        if dtype.is_complex:
+            format_ = Pair(numbers)
+        else:
+            format_ = Formatter(numbers, dtype.is_floating_point)
         body = nested(shown, 7, format_, short)
     if x.grad_fn is not None:
         suffixes.append(f"grad_fn=<{x.grad_fn.name}>")

@@ -3,7 +3,7 @@ Python.
 """
 
 from rushlight import _core
-from rushlight.ops.recording import NumberSymbol, Symbol
+from rushlight.ops.recording import HOST, NumberSymbol, Symbol
 
 
 def build(recorder, inputs, outputs, transparent=False):
@@ -91,6 +91,8 @@ def target(op):
         from rushlight.ops import TABLE
 
         return native(TABLE[op[:-1]]).inplace
+    if op in ("real_part", "imaginary_part"):
+        return HOST[op]
     return op
 
 

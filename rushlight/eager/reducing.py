@@ -8,6 +8,8 @@ from rushlight import _core
 from rushlight.ops import TABLE
 from rushlight.ops.values import Value
 
+from .indexing import data_of
+
 Tensor = _core.Tensor
 INF = float("inf")
 
@@ -56,7 +58,7 @@ aminmax_result = namedtuple("aminmax_result", ("min", "max"))
 
 def norm(self, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     """The p-norm over `dim` (all dims where None)."""
-    if not self.is_floating_point() and dtype is None:
+    if not self.is_floating_point() and not self.is_complex() and dtype is None:
         raise RuntimeError(
             f"[norm] Expected a floating point or complex tensor as input. Got {self.dtype!r}"
         )
@@ -107,6 +109,7 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False, *, out=None, dtype=None):
 
 def equal(self, other):
     """Whether shapes and all elements are equal: a Python bool."""
+    data_of("equal", self)
     return tuple(self.shape) == tuple(other.shape) and bool(op("all")(op("eq")(self, other)).item())
 
 

@@ -11,7 +11,7 @@ from rushlight.ops import TABLE
 from rushlight.ops.views import wrapped
 
 from . import factories
-from .indexing import count_of, index_put, index_put_
+from .indexing import count_of, data_of, index_put, index_put_
 from .sampling import place
 
 Tensor = _core.Tensor
@@ -216,6 +216,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
 
 
 def total(repeats):
+    data_of("repeat_interleave", repeats)
     return int(op("sum")(repeats).item()) if repeats.numel() else 0
 
 
@@ -271,6 +272,7 @@ def distinct(x):
     for m in x.shape[1:]:
         width *= m
     runs = op("row_runs")(op("reshape")(x, (n, width)))
+    data_of("unique", x)
     count = runs[-1].item() + 1 if n else 0
     starts = op("run_starts")(runs, count)
     end = _core.tensor([n], _core.int64, place(x))

@@ -3,7 +3,7 @@ dense, never complex or quantized. And the words that change one in place withou
 an operator: `resize_`, `fill_diagonal_`, `apply_`, `map_`.
 """
 
-from math import prod
+from math import pi, prod
 
 from rushlight import _core
 from rushlight.ops import TABLE
@@ -11,6 +11,13 @@ from rushlight.ops import TABLE
 from .storage import placed, storage_of
 
 Tensor = _core.Tensor
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+
+
+def op(name):
+    return TABLE[name].native
+
+
 # Legacy names of tensor types: what `x.type()` says, and callables of the package.
 TYPES = {
     "FloatTensor": "float32",
@@ -210,12 +217,57 @@ def itself(self):
     return self
 
 
+def is_complex(x):
+    return getattr(x.dtype, "is_complex", False)
+
+
+def real(input):
+    """The real part, as a view; real numbers are their own."""
+    if not is_complex(input):
+        return input
+    return op("select")(op("view_as_real")(input), -1, 0)
+
+
+def imag(input):
+    """The imaginary part, as a view. RuntimeError for real tensors."""
+    if not is_complex(input):
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+    return op("select")(op("view_as_real")(input), -1, 1)
+
+
+def conj(input):
+    """The conjugate: a new tensor where the dtype is complex (PyTorch negates later)."""
+    return op("conj_physical")(input) if is_complex(input) else input
+
+
+def angle(input):
+    """The angle of complex numbers; of real ones 0, or pi below 0."""
+    if is_complex(input):
+        return op("atan2")(imag(input), real(input))
+    if input.dtype.name in INTEGERS or input.dtype is _core.bool:
+        input = op("to")(input, dtype=_core.get_default_dtype())
+    turned = op("where")(op("lt")(input, 0), pi, op("mul")(input, 0.0))
+    return op("where")(op("ne")(input, input), input, turned)
+
+
+def polar(abs, angle, *, out=None):
+    """Complex numbers from their sizes and angles."""
+    if abs.dtype is not angle.dtype:
+        raise RuntimeError(
+            f"[polar] Expected object of scalar type {abs.dtype.name} but got scalar type "
+            f"{angle.dtype.name} for second argument"
+        )
+    made = op("complex")(
+        op("mul")(abs, op("cos")(angle)), op("mul")(abs, op("sin")(angle))
+    )
+    return made if out is None else op("clone")(made, out=out)
+
+
 METHODS = {
     **dict.fromkeys(
         "is_sparse is_quantized is_mkldnn is_mps is_xpu is_sparse_csr is_nested".split(),
         always(False),
     ),
-    "is_complex": says(False),
     "is_conj": says(False),
     "is_neg": says(False),
     "is_pinned": is_pinned,
@@ -224,8 +276,12 @@ METHODS = {
     "is_same_size": lambda self, other: tuple(self.shape) == tuple(other.shape),
     "itemsize": property(lambda self: self.element_size()),
     "ndimension": lambda self: self.dim(),
-    "real": property(itself),
-    "conj": itself,
+    "real": property(real, lambda self, value: real(self).copy_(value)),
+    "imag": property(imag, lambda self, value: imag(self).copy_(value)),
+    "conj": conj,
+    "conj_physical": conj,
+    "conj_physical_": lambda self: self.copy_(conj(self)) if is_complex(self) else self,
+    "angle": angle,
     "resolve_conj": itself,
     "resolve_neg": itself,
     "pin_memory": pin_memory,
@@ -265,11 +321,6 @@ WRITTEN = frozenset(
     get_device is_conj is_neg conj resolve_conj resolve_neg
     """.split()
 )
-
-
-def real(input):
-    """Real numbers are their own real part."""
-    return input
 
 
 def fill(input, value):

@@ -280,7 +280,7 @@ class Reader:
         out = UntypedStorage(_core.empty((count,), dtype, "cpu"))
         self.archive.read_into(f"data/{key}", out.memory())
         if self.swapped:
-            swap(out.memory(), dtype.itemsize)
+            swap(out.memory(), dtype.to_real().itemsize)
         return out
 
     def placed(self, storage, location):

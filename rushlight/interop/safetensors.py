@@ -28,6 +28,7 @@ DTYPES = {
     "I8": ("int8", 1),
     "U8": ("uint8", 1),
     "BOOL": ("bool", 1),
+    "C64": ("complex64", 8),
 }
 _CODES = {name: code for code, (name, _) in DTYPES.items()}
 _HEADER_LIMIT = 100_000_000  # as the format's own library

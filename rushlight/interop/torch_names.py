@@ -23,6 +23,8 @@ DTYPES = {
     "CharStorage": "int8",
     "ByteStorage": "uint8",
     "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
 }
 STORAGES = {name: kind for kind, name in DTYPES.items()}
 

@@ -199,7 +199,7 @@ def orthogonal_(tensor, gain=1):
 
 def _orthonormal(rows):
     """Each row [k, n], k <= n, against those before it: Gram and Schmidt, twice (enough)."""
-    q = eager.empty(rows.shape, dtype=rows.dtype)
+    q = eager.empty(rows.shape, dtype=rows.dtype, device=rows.device)
     for i in range(rows.shape[0]):
         row, before = rows[i], q[:i]
         for _ in range(2 if i else 0):

@@ -493,6 +493,11 @@ class Module(Hooked):
             cast = {"dtype": dtype} if dtype is not None and tensor.is_floating_point() else {}
             if layout is not None and tensor.dim() in (4, 5):
                 cast["memory_format"] = layout
+            if device is not None and tensor.is_meta and str(device) != "meta":
+                raise NotImplementedError(
+                    "Cannot copy out of meta tensor; no data! Please use Module.to_empty() instead "
+                    "of Module.to() when moving module from meta to a different device."
+                )
             return tensor.to(**options, **cast) if options or cast else tensor
 
         return self._apply(convert)

@@ -7,6 +7,7 @@ changed (post hooks, which may forgive missing keys, see the loaded state: a mod
 them is judged after copying).
 """
 
+import warnings
 from collections import OrderedDict, namedtuple
 
 from rushlight import eager
@@ -220,6 +221,15 @@ def size_mismatch(key, given, target):
 
 
 def copy_tensor(module, name, key, target, given):
+    if target.is_meta and not given.is_meta:
+        warnings.warn(
+            f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter "
+            "in the current model, which is a no-op. (Did you mean to pass `assign=True` to assign "
+            "items in the state dictionary to their corresponding key in the module instead of "
+            "copying them in place?)",
+            UserWarning,
+            stacklevel=2,
+        )
     try:
         target.copy_(given)
     except Exception as error:

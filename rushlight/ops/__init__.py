@@ -5,6 +5,7 @@ from . import (
            attention,
            batch_norm,
            clamping,
+           complexes,
            convolution,
            creation,
            elementary,
@@ -35,7 +36,7 @@ from . import (
 from .declare import Op
 from .values import TABLE
 
-__all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "convolution",
+__all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "complexes", "convolution",
            "creation", "elementary", "fused", "gamma", "indexing", "logic", "losses", "matrix", "normalization", "norms",
            "optimizers", "ordering", "pointwise", "pooling", "products", "rearranging", "recurrent", "reductions",
            "resampling", "rounding", "scans", "scattering", "statistics", "triangles", "views"]

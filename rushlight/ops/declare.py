@@ -57,7 +57,7 @@ class Arguments:
     def tensors(self):
         """The operands that are values, not Python numbers or symbolic sizes."""
         if self._tensors is None:
-            self._tensors = [v for _, v in self.operands() if not isinstance(v, (bool, int, float, sym.Sym)) and getattr(v, "tier", None) != 0]
+            self._tensors = [v for _, v in self.operands() if not isinstance(v, (bool, int, float, complex, sym.Sym)) and getattr(v, "tier", None) != 0]
         return self._tensors
 
     @property
@@ -136,6 +136,8 @@ class Op:
         if not a.tensors:
             return self.call_without_operands(a)
         kind = max((type(t) for t in a.tensors), key=lambda k: getattr(k, "priority", 0))       # native tensors: 0
+        if getattr(kind, "transparent", False):
+            return kind.call(self, a)                   # a pair of values: its parts record themselves
         if TAPES and self.rule is derived and self.kind == "composition":
             return kind.call(self, a) if kind.priority == 1 else self.define(a)      # its parts record themselves
         tapes, TAPES[:] = TAPES[:], ()
@@ -210,7 +212,7 @@ class Op:
             known = dict(zip(self.short_names, a.values))
             known |= {"g": gs[0], "gs": gs, "out": outs[0], "outs": outs}
             grads = self.by_operand(a, many(self.rule(**{n: known[n] for n in inspect.signature(self.rule).parameters})))
-        return [g.to(x.dtype).sum_to(x) if want and g is not None and isinstance(x, Value) and dtypes.is_floating(x.dtype)
+        return [g.to(x.dtype).sum_to(x) if want and g is not None and isinstance(x, Value) and dtypes.is_differentiable(x.dtype)
                 else None for (_, x), g, want in zip(operands, grads, needs)]
 
     def repeated(self, a):
@@ -235,7 +237,7 @@ class Op:
         return flat
 
     def differentiates(self, name, x):
-        return isinstance(x, Value) and self.promote.takes_part(name) and dtypes.is_floating(x.dtype)
+        return isinstance(x, Value) and self.promote.takes_part(name) and dtypes.is_differentiable(x.dtype)
 
     @cached_property
     def backward(self):

@@ -336,7 +336,7 @@ def ldexp(x, other):
              samples=(call(t(2, 3, low=0.5), t(3)), call(t(2, 3, low=0.5), 2), call(2, t(3)), call(t(4, dtype="int64", low=1), 3)))
 def float_power(x, exponent):
     """x to the power of exponent, computed in float64."""
-    wide = lambda v: v.to("float64") if hasattr(v, "layout") else v
+    wide = lambda v: v.to("complex128" if dtypes.is_complex(v.dtype) else "float64") if hasattr(v, "layout") else v
     return power(wide(x), wide(exponent))
 
 

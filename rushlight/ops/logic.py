@@ -2,6 +2,7 @@
 from rushlight import dtypes
 
 from . import promotion
+from .complexes import part
 from .declare import ALL, FLOATS, composition, none, scalar
 from .pointwise import (
     UNARY,
@@ -113,7 +114,7 @@ def signbit(x):
 
 @composition("isreal(Tensor self) -> Tensor", derivative=none, samples=UNARY[:1] + (call(t(3, dtype="int64")),))
 def isreal(x):
-    return bitwise_or(eq(x, x), ne(x, x))
+    return eq(part(1)(x), 0) if dtypes.is_complex(x.dtype) else bitwise_or(eq(x, x), ne(x, x))
 
 
 @composition("isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor",
@@ -124,9 +125,9 @@ def isclose(x, y, rtol, atol, equal_nan):
     if x.dtype != y.dtype:
         raise RuntimeError(f"[isclose] {x.dtype} did not match {y.dtype}")
     close = eq(x, y)
-    if equal_nan and dtypes.is_floating(x.dtype):
+    if equal_nan and dtypes.is_differentiable(x.dtype):
         close = bitwise_or(close, bitwise_and(ne(x, x), ne(y, y)))
-    if not dtypes.is_floating(x.dtype):                 # differences of integers may wrap around
+    if not dtypes.is_differentiable(x.dtype):           # differences of integers may wrap around
         x, y = x.to(dtypes.DEFAULT), y.to(dtypes.DEFAULT)
     gap, allowed = abs(sub(x, y)), add(mul(abs(y), rtol), atol)
     return bitwise_or(close, bitwise_and(lt(gap, float("inf")), le(gap, allowed)))

@@ -22,7 +22,10 @@ def linalg_vector_norm(x, ord, dim, keepdim, dtype):
     """The sum of |x|^ord, to the power 1 / ord; the largest (inf) or least (-inf) |x|; how many are not 0 (0)."""
     if dtypes.category(x.dtype) < 2:
         raise RuntimeError(f"[linalg.vector_norm] Expected a floating point or complex tensor as input. Got {x.dtype}")
+    if dtypes.is_complex(x.dtype) and dtype is not None and not dtypes.is_complex(dtype):
+        raise RuntimeError(f"[linalg.vector_norm] dtype should be complex for complex inputs, but got {dtype}")
     x = x if dtype is None else x.to(dtype)
+    x = abs(x) if dtypes.is_complex(x.dtype) else x
     if ord == 2:
         return euclidean_norm(x, dim, keepdim)
     if ord == 1:

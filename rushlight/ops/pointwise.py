@@ -440,7 +440,7 @@ def _(g, a, b, value):
         samples=(call(t(2, 3), t(3), t(2, 1, low=0.5)), call(t(2, 3), t(2, 3), t(3, low=0.5), value=0.5)))
 def addcdiv(x, a, b, value):
     """x + value * a / b."""
-    if not dtypes.is_floating(a.dtype) and not dtypes.is_floating(b.dtype):
+    if not dtypes.is_differentiable(a.dtype) and not dtypes.is_differentiable(b.dtype):
         raise RuntimeError("[addcdiv] Integer division with addcdiv is no longer supported: give floating operands")
     return x + a * value / b
 

@@ -1,4 +1,7 @@
 """The matrix product's family: vectors, outer products, products added to something, contractions by einsum's language."""
+from rushlight import dtypes
+
+from .complexes import conj_physical
 from .creation import steps
 from .declare import composition
 from .indexing import index
@@ -35,6 +38,7 @@ def dotted(op):
         if not x.shape[0] == y.shape[0]:
             raise RuntimeError(f"[{op}] inconsistent tensor size, expected tensor {list(x.shape)} and src {list(y.shape)} to have the "
                                "same number of elements")
+        x = conj_physical(x) if op == "vdot" and dtypes.is_complex(x.dtype) else x
         return sum(mul(x, y), None, False, dtype=x.dtype)
     body.__name__ = op
     return body

@@ -80,7 +80,7 @@ class Creating:
         if given is None:
             v = a.get(self.number, 0.0)
             v = getattr(v, "hint", v)                   # a run-time number stands for its type
-            given = "bool" if isinstance(v, bool) else "int64" if isinstance(v, int) else dtypes.DEFAULT
+            given = rank_of(v)[1]
         return given, given
 
 
@@ -103,7 +103,10 @@ def common(a, takes_part=lambda name: True):
     best = None
     for tier in sorted(tiers, reverse=True):
         if best is None or dtypes.category(tiers[tier]) > dtypes.category(best):
-            best = tiers[tier]
+            if best is not None and dtypes.is_floating(best):
+                best = dtypes.complex_of(best)          # complex by category, in the precision of the higher tier
+            else:
+                best = tiers[tier]
     return best
 
 
@@ -114,6 +117,8 @@ def rank_of(v):
         return 0, dtypes.DEFAULT
     if isinstance(v, (int, sym.Sym)):
         return 0, "int64"
+    if isinstance(v, complex):
+        return 0, dtypes.complex_of(dtypes.DEFAULT)
     return getattr(v, "tier", None) if getattr(v, "tier", None) is not None else (1 if v.rank == 0 else 2), v.dtype
 
 

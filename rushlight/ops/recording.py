@@ -109,7 +109,8 @@ class Recorder:
 
 
 HOST = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv, "neg": operator.neg,
-        "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow}
+        "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow,
+        "real_part": operator.attrgetter("real"), "imaginary_part": operator.attrgetter("imag")}
 
 
 def hinted(a):
@@ -159,6 +160,8 @@ class NumberSymbol(Value):
     def __init__(self, recorder, hint, name=None):
         self.recorder, self.hint, self.name = recorder, hint, name
         self.dtype = "bool" if isinstance(hint, bool) else "int64" if isinstance(hint, int) else dtypes.DEFAULT
+        if isinstance(hint, complex):
+            self.dtype = dtypes.complex_of(dtypes.DEFAULT)
 
     @classmethod
     def call(cls, op, a):

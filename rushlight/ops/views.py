@@ -2,9 +2,12 @@
 
 csrc/rt/views.cpp holds the native form of each (`view=` names it); a test compares the two on every sample.
 """
+from rushlight import dtypes
+
 from .declare import affine_view, composition, none
 from .layouts import ShapeError, positive
 from .samples import call, t
+from .values import TABLE
 
 
 def wrapped(dim, rank):
@@ -330,7 +333,8 @@ def broadcast_to(x, size):
 
 @composition("adjoint(Tensor(a) self) -> Tensor(a)", samples=(call(t(2, 3, 4)),))
 def adjoint(x):
-    return transpose(x, -2, -1)
+    x = transpose(x, -2, -1)
+    return TABLE["conj_physical"](x) if dtypes.is_complex(x.dtype) else x
 
 
 @composition("flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)",

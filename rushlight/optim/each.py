@@ -63,7 +63,7 @@ class Each(Optimizer):
 
 def step_count(value=0.0):
     """A number of the state: saved with it, a 0-dim float32 tensor as in PyTorch's checkpoints."""
-    return eager.tensor(value, dtype=eager.float32)  # type: ignore[attr-defined]
+    return eager.tensor(value, dtype=eager.float32, device="cpu")  # type: ignore[attr-defined]
 
 
 def counted(state):

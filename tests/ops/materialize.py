@@ -56,6 +56,9 @@ def array(x: t, seed, widen=False):
         data = rng.integers(max(low, 0) if dtype == "uint8" else low, max(high, 1), dense).astype(
             dtype
         )
+    elif dtype.startswith("complex"):
+        real, imag = rng.uniform(x.low, x.high, (2, *dense))
+        data = np.asarray(real + 1j * imag, "complex128" if widen else dtype)
     else:
         data = rng.uniform(x.low, x.high, dense).astype(dtype)
     data = data.transpose(np.argsort(order)) if x.order else data
@@ -150,6 +153,10 @@ def numpy(x):
 def close(got, want, dtype, what, factor=1):
     got, want = np.asarray(got), np.asarray(want)
     assert got.shape == want.shape, (what, got.shape, want.shape)
+    if np.iscomplexobj(got) or np.iscomplexobj(want):
+        parts = "float32" if dtype == "complex64" else "float64"
+        close(got.real, want.real, parts, what, factor)
+        return close(got.imag, want.imag, parts, what, factor)
     if dtype not in TOLERANCE:
         assert np.array_equal(got, want), (what, got, want)
         return
