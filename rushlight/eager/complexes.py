@@ -132,13 +132,13 @@ def parts(v, best):
     if isinstance(v, Complex):
         return v.re, v.im
     if isinstance(v, (bool, int, float)):
-        return v, 0.0
+        return float(v) if isinstance(v, bool) else v, 0.0
     if isinstance(v, complex):
         return v.real, v.imag
     if isinstance(v, NumberSymbol):
         if dtypes.is_complex(v.dtype):
             return v.recorder.host("real_part", v), v.recorder.host("imaginary_part", v)
-        return v, 0.0
+        return v.recorder.host("add", v, 0.0) if v.dtype == "bool" else v, 0.0
     if dtypes.is_complex(v.dtype):
         both = TABLE["view_as_real"](v)
         return tuple(select(both, -1, i).to(real) for i in (0, 1))

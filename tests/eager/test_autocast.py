@@ -32,6 +32,8 @@ def described(values):
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 def test_every_operator_gets_the_oracles_precision(op, start, oracle):
     """With operands of each dtype; what the oracle refuses is not compared."""
+    if op.name == "view_as_complex" and start == "bfloat16":
+        pytest.skip("half precision has no complex dtype here")
     compared = 0
     for sample in op.samples:
         if op.name == "einsum" and sample.args[0] == "ij,kj->ik":

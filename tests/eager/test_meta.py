@@ -50,7 +50,8 @@ def gradients(op, sample, make):
     out = next((x for x in many(call(op, values)) if x.requires_grad), None)
     if out is None:
         return None
-    out.sum().backward()
+    total = out.sum()
+    (total.real if total.is_complex() else total).backward()
     return [None if x.grad is None else facts(x.grad) for x in leaves]
 
 

@@ -38,10 +38,15 @@ OPERANDS = [("tensor", d) for d in rl.DTYPES] + [("0-dim", d) for d in rl.DTYPES
 OPERANDS += [("number", d) for d in NUMBERS]
 
 
+def has_no_dtype(*dtypes):
+    """float16 and a complex number make PyTorch's ComplexHalf, which is not there."""
+    return "float16" in dtypes and any(d.startswith("complex") for d in dtypes)
+
+
 @pytest.mark.parametrize("left", OPERANDS, ids="-".join)
 def test_every_pair(left, oracle):
     for right in OPERANDS:
-        if left[0] == right[0] == "number":
+        if left[0] == right[0] == "number" or has_no_dtype(left[1], right[1]):
             continue
         for name, f in OPERATORS.items():
 
@@ -61,6 +66,8 @@ def test_other_operators_promote_alike(name, oracle):
         for right in OPERANDS:
             kinds = {left[0], right[0]}
             if name != "where" and "number" in kinds or kinds == {"number"}:
+                continue
+            if has_no_dtype(left[1], right[1]):
                 continue
 
             def run(lib):
@@ -110,6 +117,8 @@ def test_cat_and_stack_promote(oracle):
 def test_reductions_take_a_dtype(oracle):
     for a in rl.DTYPES:
         for b in rl.DTYPES[1:]:
+            if a.startswith("complex") and not b.startswith("complex"):
+                continue  # refused here; there the imaginary part is lost, with a warning
             both_do(
                 lambda lib: of(lib, "tensor", a).sum(dtype=getattr(lib, b)), (rl,), (oracle,),
                 context=("sum", a, b),
