@@ -118,7 +118,8 @@ def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, mem
     `copy` is False. NotImplementedError for the data of meta tensors, which have none.
     """
     if len(args) == 1 and type(args[0]) is _core.dtype and type(self) is Tensor:  # the commonest
-        if dtype is device is memory_format is None and not copy and self.dtype is not args[0]:
+        plain = dtype is device is memory_format is None and not copy
+        if plain and self.dtype is not args[0] and not self.dtype.is_complex:
             return TABLE["to"].native(self, dtype=args[0])
     for v in args:
         if isinstance(v, _core.dtype):

@@ -307,7 +307,7 @@ def test_programs():
     for bad in (
         lambda: core.Program(1, [], ("r", 1)),
         lambda: core.Program(1, [(add, (("r", 0), ("r", 0)), 0)], ("r", 0)),
-        lambda: core.Program(1, [(add, (("r", 0),) * 4, 1)], ("r", 1)),
+        lambda: core.Program(1, [(add, (("r", 0),) * 5, 1)], ("r", 1)),  # x, y, alpha, out
         lambda: core.Program(0, [("nothing", (), 1)], ("r", 1)),
         lambda: core.Program(1, [], ("z", 1)),
     ):

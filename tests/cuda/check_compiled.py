@@ -19,6 +19,8 @@ def built(groups, capability):
     codes, chosen = device_code.write_groups(groups)
     kernels = {}
     for group, low in groups:
+        if group.index not in chosen:  # Triton has no form for it: it runs as its operators
+            continue
         k = low.kernel
         text = codegen.generate([("kernel_0", k, None)])
         library = cache.load(text, native.isa(), graph=k.name)
