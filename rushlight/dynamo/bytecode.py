@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
@@ -109,6 +109,49 @@ def exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]
             return
         length, target, last = number() * 2, number() * 2, number()
         yield start, start + length, target, last >> 1, bool(last & 1)
+
+
+def with_whole_regions(code: CodeType) -> CodeType:
+    """The code with regions that begin or end between an EXTENDED_ARG and what it belongs to made
+    whole: the assembler places them there, and drops them when it reads such code again."""
+    extended = {n for n in range(0, len(code.co_code), 2) if code.co_code[n] == EXTENDED_ARG}
+
+    def before(offset: int) -> int:
+        while offset - 2 in extended:
+            offset -= 2
+        return offset
+
+    entries = list(exception_table(code))
+    moved = [(before(start), before(end), *rest) for start, end, *rest in entries]
+    if moved == entries:
+        return code
+    return code.replace(co_exceptiontable=encoded(moved))
+
+
+EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
+
+
+def encoded(entries: Iterable[Any]) -> bytes:
+    """The exception table of entries as `exception_table` gives them."""
+    out = bytearray()
+
+    def number(value: int) -> None:
+        shift = 6 * ((max(value, 1).bit_length() - 1) // 6)
+        while shift:
+            out.append(64 | value >> shift & 63)
+            shift -= 6
+        out.append(value & 63)
+
+    for start, end, target, depth, lasti in entries:
+        if start == end:
+            continue
+        first = len(out)
+        number(start // 2)
+        out[first] |= 128  # an entry begins
+        number((end - start) // 2)
+        number(target // 2)
+        number(depth << 1 | lasti)
+    return bytes(out)
 
 
 ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")

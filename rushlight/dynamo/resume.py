@@ -32,7 +32,15 @@ from rushlight.eager.randomness import default_generator
 
 from . import runtime
 from .breaks import Skip, unsupported
-from .bytecode import VERSION, Instruction, instructions, liveness, parameters, touched
+from .bytecode import (
+    VERSION,
+    Instruction,
+    instructions,
+    liveness,
+    parameters,
+    touched,
+    with_whole_regions,
+)
 from .codegen import Codegen
 from .emit import call_instructions, const, load_attr, push_null
 from .interpreter import NULL, Previous
@@ -284,8 +292,10 @@ def build_resume(
     made.name, made.qualname = f"{origin.co_name}", origin.co_qualname
     made.filename, made.first_lineno = origin.co_filename, origin.co_firstlineno
     made.flags = 3
-    code = made.to_code(
-        stacksize=origin.co_stacksize + len(nulls) + 4, compute_exception_stack_depths=False
+    code = with_whole_regions(
+        made.to_code(
+            stacksize=origin.co_stacksize + len(nulls) + 4, compute_exception_stack_depths=False
+        )
     )
     RESUMES[code] = Resume(origin, corresponding(code, first, origin, start), frozenset(cells))
     return types.FunctionType(code, namespace, origin.co_name)
@@ -474,7 +484,9 @@ def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, 
     copy_signature(result, code, body.bytecode)
     depth = code.co_stacksize + len(gen.outputs) + 64 + (len(called[1]) if called else 0)
     depth += largest(made)
-    return result.to_code(stacksize=depth, compute_exception_stack_depths=False)
+    return with_whole_regions(
+        result.to_code(stacksize=depth, compute_exception_stack_depths=False)
+    )
 
 
 NOWHERE = InstrLocation(None, None, None, None)
