@@ -282,6 +282,8 @@ class Compiled:
             )
             after = _core.mode()
         record(made.graph, "fx_graph", "functional")
+        if any(o.dtype.startswith("complex") for n in made.graph.nodes for o in n.outs):
+            raise Unsupported("compile", "its numbers are complex: no code is generated for them")
         count = len(self.tensors)
         if _core.is_grad_enabled():
             wanted += [count + k for k, t in enumerate(made.captured) if t.requires_grad]

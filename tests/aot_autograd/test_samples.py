@@ -33,6 +33,7 @@ def learned(f, inputs):
     outs, total = many(f(*inputs)), None
     for i, out in enumerate(outs):
         if out.requires_grad:
+            out = rl.view_as_real(out) if out.dtype.is_complex else out
             part = (out.to(rl.float64) ** 2).sum() * (1 + i % 3)
             total = part if total is None else total + part
     wanted = [x for x in inputs if x.requires_grad]
@@ -52,7 +53,9 @@ def test_gradients_equal_eagers(op):
     compiled = compile_fx(found.function, mine)
     with collect("fallback") as records:
         got, grads = learned(compiled, mine)
-    assert not [r.text for r in records if r.name == "fallback.graph"]
+    numbers = (*found.inputs, *got)  # graphs of complex ones run in eager mode
+    whole = not any(rl.is_tensor(x) and x.dtype.is_complex for x in numbers)
+    assert not whole or not [r.text for r in records if r.name == "fallback.graph"]
     assert [o.requires_grad for o in got] == [o.requires_grad for o in want]
     layout = op.name != "in_projection"  # whose results share memory in eager mode
     same([o.detach() for o in got], [o.detach() for o in want], op.kind in EXACT, layout)
