@@ -245,8 +245,10 @@ function light(keys, kept) {
   const hits = new Map();
   for (const k of keys) for (const [a, i] of index.get(k) || []) if (a !== panes.left && a !== panes.right && !hits.has(a)) hits.set(a, i);
   const lines = keys.filter(k => k.startsWith("L|")).map(k => k.slice(2));
-  put("also", lines.length ? h("b", {}, lines.join(", ")) : null, " ", [...hits].slice(0, 14).map(([a, i]) =>
-    h("button", {type: "button", title: a.group, onclick: () => show("right", a, i)}, a.title)), hits.size > 14 ? `and ${hits.size - 14} more` : null);
+  const told = new Set(), first = [], rest = [];  // one of each stage before the others
+  for (const hit of hits) { const kind = hit[0].stage + hit[0].language; (told.has(kind) ? rest : first).push(hit); told.add(kind); }
+  put("also", lines.length ? h("b", {}, lines.join(", ")) : null, " ", [...first, ...rest].slice(0, 18).map(([a, i]) =>
+    h("button", {type: "button", title: a.group, onclick: () => show("right", a, i)}, a.title)), hits.size > 18 ? `and ${hits.size - 18} more` : null);
 }
 
 function drawViews() {

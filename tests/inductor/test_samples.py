@@ -2,6 +2,7 @@
 
 import pytest
 
+import rushlight as rl
 from rushlight.decomposition import decompose
 from rushlight.inductor.pipeline import compile_graph
 
@@ -10,5 +11,7 @@ from ..graphs import OPERATORS, expected, name, same, samples, traced
 
 @pytest.mark.parametrize("op", OPERATORS, ids=name)
 def test_compiled_equals_eager(op):
+    if any(rl.is_tensor(x) and x.dtype.is_complex for x in samples(op).inputs):
+        pytest.skip("no code is generated for complex numbers")
     compiled = compile_graph(decompose(traced(op)), single_kernels=True)
     same(compiled(*samples(op).inputs), expected(op))

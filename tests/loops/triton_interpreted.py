@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+# last: an installed package goes before a tree that may not be built
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import numpy as np  # noqa: E402
 import triton.language as tl  # noqa: E402
