@@ -154,6 +154,11 @@ def encoded(entries: Iterable[Any]) -> bytes:
     return bytes(out)
 
 
+def is_double(name: str) -> bool:
+    """`STORE_FAST_LOAD_FAST` and its like."""
+    return name.count("_FAST") == 2 and name.endswith("_FAST")
+
+
 ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 ALWAYS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 

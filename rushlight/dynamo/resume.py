@@ -36,6 +36,7 @@ from .bytecode import (
     VERSION,
     Instruction,
     instructions,
+    is_double,
     liveness,
     parameters,
     touched,
@@ -143,11 +144,6 @@ class Body:
                 position += 1
             out.append(item)
         return out
-
-
-def is_double(name: str) -> bool:
-    """`STORE_FAST_LOAD_FAST` and its like."""
-    return name.count("_FAST") == 2 and name.endswith("_FAST")
 
 
 def prefix_length(code: Any) -> int:
