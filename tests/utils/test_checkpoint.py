@@ -72,7 +72,7 @@ def test_what_the_inside_saves_is_freed(reentrant):
 
     plain = held(lambda: deep(x))
     kept = held(lambda: checkpoint(deep, x, use_reentrant=reentrant))
-    assert plain >= 9 * x.nbytes and kept <= 2 * x.nbytes
+    assert plain > 8.9 * x.nbytes and kept <= 2 * x.nbytes
     inner = lambda x: checkpoint(
         deep, checkpoint(deep, x, use_reentrant=False), use_reentrant=False
     )
