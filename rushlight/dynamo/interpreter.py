@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 from .breaks import Break, Bug, Restart, Skip, unsupported
-from .bytecode import Instruction, instructions, is_double
+from .bytecode import Instruction, instructions
 from .variables.objects import MISSING, Cell, Lazy
 
 NULL: Any = type("Null", (), {"__repr__": lambda self: "NULL"})()
@@ -248,12 +248,9 @@ class Outermost(Frame):
                 return done
 
     def restart(self, reason: Break) -> Restart:
-        """While an exception is handled, its whole story runs as plain Python. Nothing goes on in
-        the middle of 3.13's instructions on two variables: the function runs as it is."""
+        """While an exception is handled, its whole story runs as plain Python."""
         if not reason.stack:
             reason.stack = self.state.stack()
-        if is_double(self.now.name):
-            raise Skip(reason)
         step = self.raised_at[0] if self.handling() else self.state.steps - 1
         return Restart(step, reason)
 

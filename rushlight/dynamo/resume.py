@@ -162,6 +162,8 @@ def prefix_length(code: Any) -> int:
 
 def pushed(i: Instruction) -> int:
     """How many new values it leaves on top of what it left alone."""
+    if is_double(i.name):
+        return i.name.count("LOAD_FAST")
     if i.name == "UNPACK_SEQUENCE":
         return i.arg or 0
     if i.name == "UNPACK_EX":
@@ -600,6 +602,9 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
     cells = tuple(sorted(known.cells if known else {*code.co_cellvars, *code.co_freevars}))
     for position, depth, new in continuations(code, at, len(frame.stack)):
         kept = depth - new
+        if not 0 <= kept <= len(frame.stack):
+            name = instructions(code)[at].name
+            raise Skip(unsupported("a break", f"what {name} leaves is unknown"))
         nulls = tuple(v is NULL for v in frame.stack[:kept]) + (False,) * new
         bound = {*frame.locals, *touched(instructions(code)[at])[1]}
         if opens_call(instructions(code)[last_of(code, at)]):
