@@ -185,7 +185,7 @@ Ref run_program(Plan* p, Call& call) {
         call.op->text, program->ninputs, n);
   PyObject* inputs[kMaxParams];
   for (int i = 0; i < n; i++) inputs[i] = Py_NewRef(call.values[i]);
-  uint32_t off = (program->transparent ? 0 : kGrad) | (program->settled ? kCasting : 0);
+  uint32_t off = (program->transparent ? 0 : uint32_t{kGrad}) | (program->settled ? kCasting : 0);
   ModeScope scope(mode & ~off);
   CreationScope creation(call.device);
   return program_value(program, inputs, n);

@@ -59,21 +59,32 @@ void onednn_threads(int threads) {
   if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
 }
 
+bool onednn_primitive(const OneDnn& l, const_dnnl_primitive_desc_t pd, Primitive& primitive,
+                      Stream& stream) {
+  return l.dnnl_primitive_create(&primitive, pd) == dnnl_success &&
+         l.dnnl_stream_create(&stream, l.engine, dnnl_stream_default_flags) == dnnl_success;
+}
+
+bool onednn_attributes(const OneDnn& l, Attributes& attr) {
+  return l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
+         l.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
+}
+
+bool onednn_scratch_memory(const OneDnn& l, const_dnnl_primitive_desc_t pd, Memory& memory,
+                           size_t* bytes) {
+  const_dnnl_memory_desc_t need = l.dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+  *bytes = need ? l.dnnl_memory_desc_get_size(need) : 0;
+  return !*bytes ||
+         l.dnnl_memory_create(&memory, need, l.engine, DNNL_MEMORY_NONE) == dnnl_success;
+}
+
 struct Matmul {
   enum { kX, kY, kBias, kOut, kScratch, kArguments };
-  dnnl_primitive_t primitive = nullptr;
-  dnnl_stream_t stream = nullptr;
-  dnnl_memory_t memory[kArguments] = {};
+  Primitive primitive;
+  Stream stream;
+  Memory memory[kArguments];
   size_t scratch_bytes = 0;
   std::mutex lock;
-
-  ~Matmul() {
-    const OneDnn& l = onednn_library();
-    for (dnnl_memory_t m : memory)
-      if (m) l.dnnl_memory_destroy(m);
-    if (primitive) l.dnnl_primitive_destroy(primitive);
-    if (stream) l.dnnl_stream_destroy(stream);
-  }
 };
 
 namespace {
@@ -98,42 +109,29 @@ bool describe(const OneDnn& l, dnnl_memory_desc_t* out, DType type, const int64_
 std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
   const int batched = g.b > 1;
   const int64_t xs[3] = {g.b, g.m, g.k}, ys[3] = {g.b, g.k, g.n}, os[3] = {g.b, g.m, g.n};
-  dnnl_memory_desc_t md[4] = {};
-  dnnl_primitive_attr_t attr = nullptr;
-  dnnl_primitive_desc_t pd = nullptr;
-  dnnl_post_ops_t sum = nullptr;
+  MemoryDesc md[4];
+  Attributes attr;
+  PrimitiveDesc pd;
+  PostOpsMade sum;
   std::shared_ptr<Matmul> p = std::make_shared<Matmul>();
   bool ok =
       describe(l, &md[0], g.dtype, xs, g.x, batched) &&
-      (g.packed ? (md[1] = onednn_packed(l, g.dtype, g.k, g.n)) != nullptr
+      (g.packed ? static_cast<bool>(md[1] = onednn_packed(l, g.dtype, g.k, g.n))
                 : describe(l, &md[1], g.dtype, ys, g.y, batched)) &&
       (!g.has_bias || describe(l, &md[2], g.dtype, os, g.bias, batched)) &&
       describe(l, &md[3], g.out_dtype, os, g.out, batched) &&
-      l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
-      l.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
+      onednn_attributes(l, attr) &&
       (!g.accumulate ||
        (l.dnnl_post_ops_create(&sum) == dnnl_success &&
         l.dnnl_post_ops_append_sum(sum, 1.0f, 0, dnnl_data_type_undef) == dnnl_success &&
         l.dnnl_primitive_attr_set_post_ops(attr, sum) == dnnl_success)) &&
       l.dnnl_matmul_primitive_desc_create(&pd, l.engine, md[0], md[1], md[2], md[3], attr) ==
           dnnl_success &&
-      l.dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
-      l.dnnl_stream_create(&p->stream, l.engine, dnnl_stream_default_flags) == dnnl_success;
+      onednn_primitive(l, pd, p->primitive, p->stream);
   for (int i = 0; i < 4 && ok; ++i)
     if (md[i])
       ok = l.dnnl_memory_create(&p->memory[i], md[i], l.engine, DNNL_MEMORY_NONE) == dnnl_success;
-  if (ok) {
-    const_dnnl_memory_desc_t need = l.dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    p->scratch_bytes = need ? l.dnnl_memory_desc_get_size(need) : 0;
-    if (p->scratch_bytes)
-      ok = l.dnnl_memory_create(&p->memory[Matmul::kScratch], need, l.engine, DNNL_MEMORY_NONE) ==
-           dnnl_success;
-  }
-  for (dnnl_memory_desc_t d : md)
-    if (d) l.dnnl_memory_desc_destroy(d);
-  if (sum) l.dnnl_post_ops_destroy(sum);
-  if (attr) l.dnnl_primitive_attr_destroy(attr);
-  if (pd) l.dnnl_primitive_desc_destroy(pd);
+  ok = ok && onednn_scratch_memory(l, pd, p->memory[Matmul::kScratch], &p->scratch_bytes);
   return ok ? p : nullptr;
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "dtype.h"
 #include "epilogue.h"
@@ -44,25 +45,71 @@ struct OneDnn {
 
 const OneDnn& onednn_library();
 
+// An object of the library's that frees itself; `&` is where the library writes a new one.
+template <class T, auto Destroy>
+class OneDnnOwned {
+ public:
+  OneDnnOwned() = default;
+  explicit OneDnnOwned(T it) : it_(it) {}
+  OneDnnOwned(OneDnnOwned&& o) noexcept : it_(o.it_) { o.it_ = nullptr; }
+  OneDnnOwned& operator=(OneDnnOwned&& o) noexcept {
+    std::swap(it_, o.it_);
+    return *this;
+  }
+  ~OneDnnOwned() {
+    if (it_) (onednn_library().*Destroy)(it_);
+  }
+  operator T() const { return it_; }
+  T* operator&() { return &it_; }
+
+ private:
+  T it_ = nullptr;
+};
+typedef OneDnnOwned<dnnl_memory_desc_t, &OneDnn::dnnl_memory_desc_destroy> MemoryDesc;
+typedef OneDnnOwned<dnnl_memory_t, &OneDnn::dnnl_memory_destroy> Memory;
+typedef OneDnnOwned<dnnl_primitive_attr_t, &OneDnn::dnnl_primitive_attr_destroy> Attributes;
+typedef OneDnnOwned<dnnl_primitive_desc_t, &OneDnn::dnnl_primitive_desc_destroy> PrimitiveDesc;
+typedef OneDnnOwned<dnnl_primitive_t, &OneDnn::dnnl_primitive_destroy> Primitive;
+typedef OneDnnOwned<dnnl_stream_t, &OneDnn::dnnl_stream_destroy> Stream;
+typedef OneDnnOwned<dnnl_post_ops_t, &OneDnn::dnnl_post_ops_destroy> PostOpsMade;
+
+// A primitive of this description and a stream for it. False: the library refuses.
+bool onednn_primitive(const OneDnn&, const_dnnl_primitive_desc_t, Primitive&, Stream&);
+// Attributes of a primitive that works on scratch memory of ours. False: the library refuses.
+bool onednn_attributes(const OneDnn&, Attributes&);
+// How much scratch memory it needs, and the object for it (none for 0 bytes). False: the library refuses.
+bool onednn_scratch_memory(const OneDnn&, const_dnnl_primitive_desc_t, Memory&, size_t* bytes);
+
 inline dnnl_data_type_t onednn_type(DType d) {
   return d == DType::Float16 ? dnnl_f16 : d == DType::BFloat16 ? dnnl_bf16 : dnnl_f32;
 }
 
-// The description of a packed right operand [k, n]; the caller destroys it. Null: the library refuses.
-dnnl_memory_desc_t onednn_packed(const OneDnn&, DType, int64_t k, int64_t n);
+// How it wants its weights. Null: the library refuses.
+MemoryDesc onednn_weights(const OneDnn&, const_dnnl_primitive_desc_t);
+// The description of a packed right operand [k, n]. Null: the library refuses.
+MemoryDesc onednn_packed(const OneDnn&, DType, int64_t k, int64_t n);
 
 // The epilogue of a primitive whose result has these sizes; extra operands lie as `strides` (whole ones) or as one number a
-// column, dim `column`. False: the library refuses; the caller destroys what was made.
+// column, dim `column`. False: the library refuses.
 struct PostOps {
-  dnnl_post_ops_t made = nullptr;
+  PostOpsMade made;
   int count = 0;                             // operands: descriptions, where they go, and which extra operand (-1: one zero)
-  dnnl_memory_desc_t operands[kSteps] = {};
+  MemoryDesc operands[kSteps];
   int names[kSteps] = {}, extra[kSteps] = {};
-  void destroy();
 };
 bool onednn_epilogue(const OneDnn&, const Epilogue&, DType, int rank, const int64_t* sizes, const int64_t* strides, int column, PostOps*);
 // The operand `i` of a call with these extra operands.
 void* onednn_post_operand(const int* extra, int i, const void* const* extras);
+
+// From one description to another.
+struct Reorder {
+  Primitive primitive;
+  Stream stream;
+  Memory from, to;
+  bool make(const OneDnn&, const_dnnl_memory_desc_t from, const_dnnl_memory_desc_t to);
+  bool run(const OneDnn&, const void* from, void* to);
+};
+bool onednn_reorder(const OneDnn&, dnnl_primitive_t, dnnl_stream_t, dnnl_memory_t from, dnnl_memory_t to);
 
 // A growing block of this thread, 64-byte aligned, shared by all of its calls; null: no memory.
 void* onednn_scratch(size_t bytes);

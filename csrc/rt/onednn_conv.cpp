@@ -19,34 +19,20 @@ struct ConvPrimitive {
   enum { kA, kB, kBias, kOut, kOperands };
   struct Operand {
     int name = 0;                             // DNNL_ARG_...; 0: absent
-    dnnl_memory_t given = nullptr;            // as the caller's memory lies
-    dnnl_memory_t wanted = nullptr;           // as the primitive wants it; null: the same
-    dnnl_primitive_t reorder = nullptr;
+    Memory given;                             // as the caller's memory lies
+    Memory wanted;                            // as the primitive wants it; null: the same
+    Primitive reorder;
     size_t bytes = 0;                         // of what is wanted
   };
   Operand operands[kOperands];
-  dnnl_primitive_t primitive = nullptr;
-  dnnl_stream_t stream = nullptr;
-  dnnl_memory_t scratch = nullptr;
-  dnnl_memory_t extras[kSteps] = {};          // operands of the epilogue, where they go and which they are
+  Primitive primitive;
+  Stream stream;
+  Memory scratch;
+  Memory extras[kSteps];                      // operands of the epilogue, where they go and which they are
   int extra_names[kSteps] = {}, extra[kSteps] = {};
   size_t scratch_bytes = 0;                   // of the primitive and its reorders, one after another
   int threads = 1;
   std::mutex lock;
-
-  ~ConvPrimitive() {
-    const OneDnn& l = onednn_library();
-    for (Operand& o : operands) {
-      if (o.given) l.dnnl_memory_destroy(o.given);
-      if (o.wanted) l.dnnl_memory_destroy(o.wanted);
-      if (o.reorder) l.dnnl_primitive_destroy(o.reorder);
-    }
-    for (dnnl_memory_t m : extras)
-      if (m) l.dnnl_memory_destroy(m);
-    if (scratch) l.dnnl_memory_destroy(scratch);
-    if (primitive) l.dnnl_primitive_destroy(primitive);
-    if (stream) l.dnnl_stream_destroy(stream);
-  }
 };
 
 namespace {
@@ -54,14 +40,6 @@ namespace {
 typedef ConvPrimitive::Operand Operand;
 
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-// Descriptions that free themselves.
-struct Description {
-  dnnl_memory_desc_t md = nullptr;
-  ~Description() {
-    if (md) onednn_library().dnnl_memory_desc_destroy(md);
-  }
-};
 
 // Dense, channels innermost, and not C order at the same time.
 bool channels_last(const Convolution& c, int64_t channels, const int64_t* space,
@@ -78,7 +56,7 @@ bool channels_last(const Convolution& c, int64_t channels, const int64_t* space,
 
 // One operand in both forms: as it lies, and left open.
 struct Sides {
-  Description given, open;
+  MemoryDesc given, open;
 };
 
 bool describe(const OneDnn& l, Sides* s, int rank, const int64_t* sizes, const int64_t* strides,
@@ -100,13 +78,13 @@ bool describe(const OneDnn& l, Sides* s, int rank, const int64_t* sizes, const i
       if (sizes[e] > 1) steps[d] = std::max(steps[d], sizes[e] * steps[e]);
     if (as_given && d > 1) steps[d] = std::max(steps[d], sizes[1]);
   }
-  if (l.dnnl_memory_desc_create_with_strides(&s->given.md, rank, dims, onednn_type(dtype), steps) !=
+  if (l.dnnl_memory_desc_create_with_strides(&s->given, rank, dims, onednn_type(dtype), steps) !=
       dnnl_success)
     return false;
   if (as_given && compute == onednn_type(dtype))
-    return l.dnnl_memory_desc_create_with_strides(&s->open.md, rank, dims, compute, steps) ==
+    return l.dnnl_memory_desc_create_with_strides(&s->open, rank, dims, compute, steps) ==
            dnnl_success;
-  return l.dnnl_memory_desc_create_with_tag(&s->open.md, rank, dims, compute,
+  return l.dnnl_memory_desc_create_with_tag(&s->open, rank, dims, compute,
                                             dnnl_format_tag_any) == dnnl_success;
 }
 
@@ -115,13 +93,13 @@ bool finish(const OneDnn& l, Operand* o, int name, const Sides& s, dnnl_primitiv
   o->name = name;
   const_dnnl_memory_desc_t wanted =
       l.dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, name);
-  if (!wanted || l.dnnl_memory_create(&o->given, s.given.md, l.engine, DNNL_MEMORY_NONE) !=
+  if (!wanted || l.dnnl_memory_create(&o->given, s.given, l.engine, DNNL_MEMORY_NONE) !=
                      dnnl_success)
     return false;
-  if (l.dnnl_memory_desc_equal(s.given.md, wanted)) return true;
-  dnnl_primitive_desc_t reorder = nullptr;
+  if (l.dnnl_memory_desc_equal(s.given, wanted)) return true;
+  PrimitiveDesc reorder;
   bool ok = l.dnnl_reorder_primitive_desc_create(
-                &reorder, output ? wanted : s.given.md, l.engine, output ? s.given.md : wanted,
+                &reorder, output ? wanted : s.given, l.engine, output ? s.given : wanted,
                 l.engine, attr) == dnnl_success &&
             l.dnnl_primitive_create(&o->reorder, reorder) == dnnl_success &&
             l.dnnl_memory_create(&o->wanted, wanted, l.engine, DNNL_MEMORY_NONE) == dnnl_success;
@@ -132,7 +110,6 @@ bool finish(const OneDnn& l, Operand* o, int name, const Sides& s, dnnl_primitiv
     ok = !need || l.dnnl_memory_desc_get_size(need) == 0;  // none of 3.2's does on the CPU
     *scratch += o->bytes;
   }
-  if (reorder) l.dnnl_primitive_desc_destroy(reorder);
   return ok;
 }
 
@@ -175,20 +152,16 @@ struct Geometry {
 };
 
 // The description of w as the library wants it for a batch of `hint`, whatever follows; null: it refuses.
-dnnl_memory_desc_t packed_weight(const OneDnn& l, const Convolution& c) {
+MemoryDesc packed_weight(const OneDnn& l, const Convolution& c) {
   Geometry g;
-  dnnl_primitive_desc_t pd = nullptr;
-  dnnl_memory_desc_t found = nullptr;
-  if (g.fill(l, c, c.hint, onednn_type(c.dtype)) &&
+  PrimitiveDesc pd;
+  const bool ok =
+      g.fill(l, c, c.hint, onednn_type(c.dtype)) &&
       l.dnnl_convolution_forward_primitive_desc_create(
-          &pd, l.engine, dnnl_forward_inference, dnnl_convolution_direct, g.x.open.md, g.w.open.md,
-          nullptr, g.y.open.md, g.strides, g.dilation, g.before, g.after, nullptr) ==
-          dnnl_success &&
-      l.dnnl_memory_desc_clone(
-          &found, l.dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0)) != dnnl_success)
-    found = nullptr;
-  if (pd) l.dnnl_primitive_desc_destroy(pd);
-  return found;
+          &pd, l.engine, dnnl_forward_inference, dnnl_convolution_direct, g.x.open, g.w.open,
+          nullptr, g.y.open, g.strides, g.dilation, g.before, g.after, nullptr) ==
+          dnnl_success;
+  return ok ? onednn_weights(l, pd) : MemoryDesc();
 }
 
 std::shared_ptr<ConvPrimitive> make(const OneDnn& l, const Convolution& c,
@@ -197,47 +170,42 @@ std::shared_ptr<ConvPrimitive> make(const OneDnn& l, const Convolution& c,
   Sides &x = g.x, &w = g.w, &y = g.y, &b = g.b;
   std::shared_ptr<ConvPrimitive> p = std::make_shared<ConvPrimitive>();
   p->threads = c.threads;
-  dnnl_primitive_attr_t attr = nullptr;
+  Attributes attr;
   PostOps steps;
-  dnnl_primitive_desc_t pd = nullptr, hint = nullptr;
-  bool ok =
-      g.fill(l, c, c.n, compute) && l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
-      l.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
+  PrimitiveDesc pd, hint;
+  bool ok = g.fill(l, c, c.n, compute) && onednn_attributes(l, attr);
   if (ok && c.epilogue.count)
     ok = onednn_epilogue(l, c.epilogue, c.dtype, g.rank, g.ys, c.y, 1, &steps) &&
          l.dnnl_primitive_attr_set_post_ops(attr, steps.made) == dnnl_success;
   if (ok && c.packed) {
-    l.dnnl_memory_desc_destroy(w.open.md);
-    l.dnnl_memory_desc_destroy(w.given.md);
-    w.given.md = nullptr;
-    w.open.md = packed_weight(l, c);
-    ok = w.open.md && l.dnnl_memory_desc_clone(&w.given.md, w.open.md) == dnnl_success;
+    w.open = packed_weight(l, c);
+    w.given = MemoryDesc();
+    ok = w.open && l.dnnl_memory_desc_clone(&w.given, w.open) == dnnl_success;
   }
   if (ok && c.product != Product::Forward)
     ok = l.dnnl_convolution_forward_primitive_desc_create(
-             &hint, l.engine, dnnl_forward_training, dnnl_convolution_direct, x.open.md, w.open.md,
-             nullptr, y.open.md, g.strides, g.dilation, g.before, g.after, attr) == dnnl_success;
+             &hint, l.engine, dnnl_forward_training, dnnl_convolution_direct, x.open, w.open,
+             nullptr, y.open, g.strides, g.dilation, g.before, g.after, attr) == dnnl_success;
   int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
   Sides* sides[] = {&x, &w, &y};
   if (ok && c.product == Product::Forward) {
     ok = l.dnnl_convolution_forward_primitive_desc_create(
-             &pd, l.engine, dnnl_forward_inference, dnnl_convolution_direct, x.open.md, w.open.md,
-             b.open.md, y.open.md, g.strides, g.dilation, g.before, g.after, attr) == dnnl_success;
+             &pd, l.engine, dnnl_forward_inference, dnnl_convolution_direct, x.open, w.open,
+             b.open, y.open, g.strides, g.dilation, g.before, g.after, attr) == dnnl_success;
   } else if (ok && c.product == Product::Data) {
     names[0] = DNNL_ARG_DIFF_DST, names[2] = DNNL_ARG_DIFF_SRC;
     sides[0] = &y, sides[2] = &x;
     ok = l.dnnl_convolution_backward_data_primitive_desc_create(
-             &pd, l.engine, dnnl_convolution_direct, x.open.md, w.open.md, y.open.md, g.strides,
+             &pd, l.engine, dnnl_convolution_direct, x.open, w.open, y.open, g.strides,
              g.dilation, g.before, g.after, hint, attr) == dnnl_success;
   } else if (ok) {
     names[1] = DNNL_ARG_DIFF_DST, names[2] = DNNL_ARG_DIFF_WEIGHTS;
     sides[1] = &y, sides[2] = &w;
     ok = l.dnnl_convolution_backward_weights_primitive_desc_create(
-             &pd, l.engine, dnnl_convolution_direct, x.open.md, w.open.md, nullptr, y.open.md,
+             &pd, l.engine, dnnl_convolution_direct, x.open, w.open, nullptr, y.open,
              g.strides, g.dilation, g.before, g.after, hint, attr) == dnnl_success;
   }
-  ok = ok && l.dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
-       l.dnnl_stream_create(&p->stream, l.engine, dnnl_stream_default_flags) == dnnl_success &&
+  ok = ok && onednn_primitive(l, pd, p->primitive, p->stream) &&
        finish(l, &p->operands[ConvPrimitive::kA], names[0], *sides[0], pd, attr, false,
               &p->scratch_bytes) &&
        finish(l, &p->operands[ConvPrimitive::kB], names[1], *sides[1], pd, attr, false,
@@ -252,17 +220,9 @@ std::shared_ptr<ConvPrimitive> make(const OneDnn& l, const Convolution& c,
     ok = l.dnnl_memory_create(&p->extras[i], steps.operands[i], l.engine, DNNL_MEMORY_NONE) ==
          dnnl_success;
   }
-  if (ok) {
-    const_dnnl_memory_desc_t need = l.dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    const size_t bytes = need ? l.dnnl_memory_desc_get_size(need) : 0;
-    p->scratch_bytes += aligned(bytes);
-    if (bytes)
-      ok = l.dnnl_memory_create(&p->scratch, need, l.engine, DNNL_MEMORY_NONE) == dnnl_success;
-  }
-  steps.destroy();
-  if (attr) l.dnnl_primitive_attr_destroy(attr);
-  if (pd) l.dnnl_primitive_desc_destroy(pd);
-  if (hint) l.dnnl_primitive_desc_destroy(hint);
+  size_t bytes = 0;
+  ok = ok && onednn_scratch_memory(l, pd, p->scratch, &bytes);
+  p->scratch_bytes += aligned(bytes);
   return ok ? p : nullptr;
 }
 
@@ -290,12 +250,6 @@ std::string key_of(const Convolution& c) {
   return key;
 }
 
-bool run_one(const OneDnn& l, dnnl_primitive_t what, dnnl_stream_t stream, dnnl_memory_t from,
-             dnnl_memory_t to) {
-  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
-  return l.dnnl_primitive_execute(what, stream, 2, arguments) == dnnl_success;
-}
-
 }  // namespace
 
 std::shared_ptr<ConvPrimitive> onednn_convolution(const Convolution& c) {
@@ -314,28 +268,11 @@ bool onednn_convolution_pack(const Convolution& c, const void* w, void* to, int6
   const OneDnn& l = onednn_library();
   if (!l.engine || c.dtype == DType::Float64) return false;
   Geometry g;
-  const dnnl_memory_desc_t packed = packed_weight(l, c);
-  dnnl_primitive_desc_t pd = nullptr;
-  dnnl_primitive_t reorder = nullptr;
-  dnnl_stream_t stream = nullptr;
-  dnnl_memory_t from = nullptr, into = nullptr;
-  bool ok = packed && static_cast<int64_t>(l.dnnl_memory_desc_get_size(packed)) <= room &&
-            g.fill(l, c, c.hint, onednn_type(c.dtype)) &&
-            l.dnnl_reorder_primitive_desc_create(&pd, g.w.given.md, l.engine, packed, l.engine,
-                                                 nullptr) == dnnl_success &&
-            l.dnnl_primitive_create(&reorder, pd) == dnnl_success &&
-            l.dnnl_stream_create(&stream, l.engine, dnnl_stream_default_flags) == dnnl_success &&
-            l.dnnl_memory_create(&from, g.w.given.md, l.engine, const_cast<void*>(w)) ==
-                dnnl_success &&
-            l.dnnl_memory_create(&into, packed, l.engine, to) == dnnl_success &&
-            run_one(l, reorder, stream, from, into);
-  if (from) l.dnnl_memory_destroy(from);
-  if (into) l.dnnl_memory_destroy(into);
-  if (stream) l.dnnl_stream_destroy(stream);
-  if (reorder) l.dnnl_primitive_destroy(reorder);
-  if (pd) l.dnnl_primitive_desc_destroy(pd);
-  if (packed) l.dnnl_memory_desc_destroy(packed);
-  return ok;
+  const MemoryDesc packed = packed_weight(l, c);
+  Reorder reorder;
+  return packed && static_cast<int64_t>(l.dnnl_memory_desc_get_size(packed)) <= room &&
+         g.fill(l, c, c.hint, onednn_type(c.dtype)) && reorder.make(l, g.w.given, packed) &&
+         reorder.run(l, w, to);
 }
 
 bool onednn_convolution_run(ConvPrimitive* p, const void* a, const void* b, const void* bias,
@@ -355,7 +292,7 @@ bool onednn_convolution_run(ConvPrimitive* p, const void* a, const void* b, cons
     if (o.reorder) {
       l.dnnl_memory_set_data_handle(o.wanted, scratch);
       scratch += o.bytes;
-      if (i != ConvPrimitive::kOut && !run_one(l, o.reorder, p->stream, o.given, o.wanted))
+      if (i != ConvPrimitive::kOut && !onednn_reorder(l, o.reorder, p->stream, o.given, o.wanted))
         return false;
     }
     arguments[count++] = {o.name, o.reorder ? o.wanted : o.given};
@@ -372,7 +309,7 @@ bool onednn_convolution_run(ConvPrimitive* p, const void* a, const void* b, cons
   if (l.dnnl_primitive_execute(p->primitive, p->stream, count, arguments) != dnnl_success)
     return false;
   const Operand& o = p->operands[ConvPrimitive::kOut];
-  return !o.reorder || run_one(l, o.reorder, p->stream, o.wanted, o.given);
+  return !o.reorder || onednn_reorder(l, o.reorder, p->stream, o.wanted, o.given);
 }
 
 }  // namespace rl

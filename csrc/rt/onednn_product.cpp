@@ -13,21 +13,13 @@ namespace rl {
 
 struct ProductPrimitive {
   enum { kX, kY, kBias, kOut, kScratch, kFirstExtra, kArguments = kFirstExtra + kSteps };
-  dnnl_primitive_t primitive = nullptr;
-  dnnl_stream_t stream = nullptr;
-  dnnl_memory_t memory[kArguments] = {};
+  Primitive primitive;
+  Stream stream;
+  Memory memory[kArguments];
   int names[kArguments] = {}, extra[kSteps] = {};
   size_t scratch_bytes = 0;
   int threads = 1;
   std::mutex lock;
-
-  ~ProductPrimitive() {
-    const OneDnn& l = onednn_library();
-    for (dnnl_memory_t m : memory)
-      if (m) l.dnnl_memory_destroy(m);
-    if (primitive) l.dnnl_primitive_destroy(primitive);
-    if (stream) l.dnnl_stream_destroy(stream);
-  }
 };
 
 namespace {
@@ -43,23 +35,21 @@ std::shared_ptr<ProductPrimitive> make(const OneDnn& l, const Product2d& g) {
   };
   std::shared_ptr<P> p = std::make_shared<P>();
   p->threads = g.threads;
-  dnnl_memory_desc_t md[P::kFirstExtra] = {};
-  dnnl_primitive_attr_t attr = nullptr;
+  MemoryDesc md[P::kFirstExtra];
+  Attributes attr;
   PostOps steps;
-  dnnl_primitive_desc_t pd = nullptr;
+  PrimitiveDesc pd;
   bool ok =
       matrix(&md[P::kX], g.m, g.k, g.k, 1) && matrix(&md[P::kOut], g.m, g.n, g.n, 1) &&
-      (g.packed ? (md[P::kY] = onednn_packed(l, g.dtype, g.k, g.n)) != nullptr
+      (g.packed ? static_cast<bool>(md[P::kY] = onednn_packed(l, g.dtype, g.k, g.n))
                 : matrix(&md[P::kY], g.k, g.n, g.y[0], g.y[1])) &&
       (!g.bias || matrix(&md[P::kBias], 1, g.n, g.n, 1)) &&
       onednn_epilogue(l, g.epilogue, g.dtype, 2, sizes, dense, 1, &steps) &&
-      l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
-      l.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
+      onednn_attributes(l, attr) &&
       l.dnnl_primitive_attr_set_post_ops(attr, steps.made) == dnnl_success &&
       l.dnnl_matmul_primitive_desc_create(&pd, l.engine, md[P::kX], md[P::kY], md[P::kBias],
                                           md[P::kOut], attr) == dnnl_success &&
-      l.dnnl_primitive_create(&p->primitive, pd) == dnnl_success &&
-      l.dnnl_stream_create(&p->stream, l.engine, dnnl_stream_default_flags) == dnnl_success;
+      onednn_primitive(l, pd, p->primitive, p->stream);
   const int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
                        DNNL_ARG_SCRATCHPAD};
   for (int i = 0; i < P::kArguments && ok; ++i) {
@@ -69,18 +59,7 @@ std::shared_ptr<ProductPrimitive> make(const OneDnn& l, const Product2d& g) {
     const_dnnl_memory_desc_t d = k < 0 ? md[i] : steps.operands[k];
     if (d) ok = l.dnnl_memory_create(&p->memory[i], d, l.engine, DNNL_MEMORY_NONE) == dnnl_success;
   }
-  if (ok) {
-    const_dnnl_memory_desc_t need = l.dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-    p->scratch_bytes = need ? l.dnnl_memory_desc_get_size(need) : 0;
-    if (p->scratch_bytes)
-      ok = l.dnnl_memory_create(&p->memory[P::kScratch], need, l.engine, DNNL_MEMORY_NONE) ==
-           dnnl_success;
-  }
-  for (dnnl_memory_desc_t d : md)
-    if (d) l.dnnl_memory_desc_destroy(d);
-  steps.destroy();
-  if (attr) l.dnnl_primitive_attr_destroy(attr);
-  if (pd) l.dnnl_primitive_desc_destroy(pd);
+  ok = ok && onednn_scratch_memory(l, pd, p->memory[P::kScratch], &p->scratch_bytes);
   return ok ? p : nullptr;
 }
 
@@ -100,13 +79,6 @@ std::string key_of(const Product2d& g) {
 }
 
 }  // namespace
-
-void PostOps::destroy() {
-  const OneDnn& l = onednn_library();
-  for (dnnl_memory_desc_t md : operands)
-    if (md) l.dnnl_memory_desc_destroy(md);
-  if (made) l.dnnl_post_ops_destroy(made);
-}
 
 // Steps that lose NaN are no steps: oneDNN's relu is max(x, 0), which is 0 for NaN, and its gelu by
 // erf clamps. So relu is x > 0 ? x : 0 x, plus 0 against -0. It makes NaN of minus infinity.

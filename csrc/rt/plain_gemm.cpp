@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "error.h"
 #include "halves.h"
 #include "libraries.h"
 #include "row_loops.h"
@@ -146,7 +147,10 @@ void plain_run(const Gemm& g, const void* x, const void* y, const void* bias, vo
     case DType::BFloat16: return run<BFloat16, float>(call);
     case DType::Float32: return run<float, float>(call);
     case DType::Float64: return run<double, double>(call);
+    case DType::Complex64:
+    case DType::Complex128: break;  // those products are made of real ones
   }
+  fail(ErrorKind::Runtime, "[matmul] no loop multiplies complex matrices");
 }
 
 void finish_run(const Gemm& g, const float* acc, const void* bias, void* out, double alpha,
