@@ -41,7 +41,7 @@ ROOMS: dict[str, set[str]] = {
     "report": set(),
     "amp": {"eager"},
     "random": {"eager"},
-    "backends": {BINDINGS},
+    "backends": {"runtime", BINDINGS},
     "testing": {"eager"},
     "cuda": {"amp", "eager", "runtime", BINDINGS},
     "utils": {"ops", "eager", BINDINGS},

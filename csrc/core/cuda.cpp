@@ -347,23 +347,29 @@ PyObject* record_stream(PyObject*, PyObject* args) {
 
 // ---- libraries and counts
 
-PyObject* libraries(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* keywords[] = {"cublaslt", "cudnn", nullptr};
-  const char *cublaslt = nullptr, *cudnn = nullptr;
-  if (!PyArg_ParseTupleAndKeywords(
-          args, kwargs, "|zz", const_cast<char**>(keywords), &cublaslt, &cudnn))
-    return nullptr;
+cuda::VendorLibrary& vendor_library(const char* name) {
+  return !std::strcmp(name, "cudnn") ? cuda::cudnn() : cuda::cublas();
+}
+PyObject* library_look_for(PyObject*, PyObject* args) {
   return guarded([&] {
-    cuda::libraries_set(cublaslt, cudnn);
+    const char* name;
+    PyObject* given;
+    parse(args, "sO!", &name, &PyTuple_Type, &given);
+    std::vector<std::string> names;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++) {
+      const char* text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(given, i));
+      if (!text) throw PythonError();
+      names.emplace_back(text);
+    }
+    vendor_library(name).look_for(std::move(names));
     return none();
   });
 }
-PyObject* library_state(PyObject*, PyObject*) {  // {"cublaslt": "" or why it is missing, ...}
-  return guarded([] {
-    const char *cublas, *cudnn;
-    cuda::cublas_available(&cublas);
-    cuda::cudnn_available(&cudnn);
-    return Py_BuildValue("{s:s,s:s}", "cublaslt", cublas, "cudnn", cudnn);
+PyObject* library_missing(PyObject*, PyObject* name) {
+  return guarded([&] {
+    const char* text = PyUnicode_AsUTF8(name);
+    if (!text) throw PythonError();
+    return PyUnicode_FromString(vendor_library(text).missing().c_str());
   });
 }
 PyObject* tf32(PyObject*, PyObject* args) {
@@ -425,10 +431,9 @@ PyMethodDef cuda_functions[] = {
     {"cuda_pinned", pinned, METH_O, "a copy in pinned host memory"},
     {"cuda_is_pinned", is_pinned, METH_O, nullptr},
     {"cuda_record_stream", record_stream, METH_VARARGS, "(tensor, stream)"},
-    {"cuda_libraries", fn(libraries), METH_VARARGS | METH_KEYWORDS,
-        "paths of cuBLASLt and cuDNN, opened at first use"},
-    {"cuda_library_state", library_state, METH_NOARGS,
-        "what is missing, in words; empty: it works"},
+    {"cuda_library_look_for", library_look_for, METH_VARARGS,
+        "('cublaslt' or 'cudnn', paths or names): opened at first use"},
+    {"cuda_library_missing", library_missing, METH_O, "why, in words; empty: it works"},
     {"cuda_tf32", tf32, METH_VARARGS, "('matmul' or 'cudnn', set=-1) -> what was"},
     {"cuda_counts", counts, METH_NOARGS,
         "how many kernels of each kind ran, and how long the host waited"},

@@ -321,7 +321,7 @@ std::shared_ptr<DevicePlan> routine_plan(Plan* p, Call& call, RoutineRecipeObjec
   for (int i = 0; i < r->nouts; i++)
     p->outs[i] = on_device(r->outs[i], call.device, r->outs[i]->dtype);
   const std::string name = r->routine->name;
-  if (name == "convolution" && rl::cuda::cudnn_available() && call.tensors.size() <= 3) {
+  if (name == "convolution" && rl::cuda::cudnn().missing().empty() && call.tensors.size() <= 3) {
     const Layout* in[3] = {};
     for (int i = 0; i < call.tensors.size(); i++) in[i] = call.tensors[i]->layout;
     auto made = std::make_shared<ConvolutionPlan>();

@@ -3,8 +3,6 @@
 // y, its rows are n, and a bias along its rows is a number a column of ours.
 #include "cublas.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -64,61 +62,27 @@ struct Library {
   Status (*matmul)(Handle, Description, const void*, const void*, Matrix, const void*, Matrix,
                    const void*, const void*, Matrix, void*, Matrix, const Algorithm*, void*, size_t,
                    Stream);
-  Handle handles[kMaxDevices];
-  std::string why;
-  bool opened;
+  Handle handles[kMaxDevices] = {};
+  VendorLibrary so{
+      "cuBLASLt",
+      "nvidia-cublas",
+      {{&create, "cublasLtCreate"},
+       {&description_create, "cublasLtMatmulDescCreate"},
+       {&description_set, "cublasLtMatmulDescSetAttribute"},
+       {&description_destroy, "cublasLtMatmulDescDestroy"},
+       {&matrix_create, "cublasLtMatrixLayoutCreate"},
+       {&matrix_set, "cublasLtMatrixLayoutSetAttribute"},
+       {&matrix_destroy, "cublasLtMatrixLayoutDestroy"},
+       {&preference_create, "cublasLtMatmulPreferenceCreate"},
+       {&preference_set, "cublasLtMatmulPreferenceSetAttribute"},
+       {&preference_destroy, "cublasLtMatmulPreferenceDestroy"},
+       {&heuristic, "cublasLtMatmulAlgoGetHeuristic"},
+       {&matmul, "cublasLtMatmul"}}};
 };
 
-std::string& path() {
-  static auto* p = new std::string("libcublasLt.so.13");
-  return *p;
-}
-
-Library& table() {
-  static Library* one = new Library{};  // never destroyed
-  return *one;
-}
-
-// Opened at first use.
 Library& library() {
-  Library* one = &table();
-  if (one->opened) return *one;
-  one->opened = true;
-  void* so = nullptr;
-  for (const char* name : {path().c_str(), "libcublasLt.so.13", "libcublasLt.so.12"})
-    if ((so = dlopen(name, RTLD_NOW | RTLD_LOCAL))) break;
-  if (!so) {
-    one->why = "cuBLASLt cannot be opened (" + path() + "): install nvidia-cublas";
-    return *one;
-  }
-  const struct {
-    void** into;
-    const char* name;
-  } symbols[] = {
-      {reinterpret_cast<void**>(&one->create), "cublasLtCreate"},
-      {reinterpret_cast<void**>(&one->description_create), "cublasLtMatmulDescCreate"},
-      {reinterpret_cast<void**>(&one->description_set), "cublasLtMatmulDescSetAttribute"},
-      {reinterpret_cast<void**>(&one->description_destroy), "cublasLtMatmulDescDestroy"},
-      {reinterpret_cast<void**>(&one->matrix_create), "cublasLtMatrixLayoutCreate"},
-      {reinterpret_cast<void**>(&one->matrix_set), "cublasLtMatrixLayoutSetAttribute"},
-      {reinterpret_cast<void**>(&one->matrix_destroy), "cublasLtMatrixLayoutDestroy"},
-      {reinterpret_cast<void**>(&one->preference_create), "cublasLtMatmulPreferenceCreate"},
-      {reinterpret_cast<void**>(&one->preference_set), "cublasLtMatmulPreferenceSetAttribute"},
-      {reinterpret_cast<void**>(&one->preference_destroy), "cublasLtMatmulPreferenceDestroy"},
-      {reinterpret_cast<void**>(&one->heuristic), "cublasLtMatmulAlgoGetHeuristic"},
-      {reinterpret_cast<void**>(&one->matmul), "cublasLtMatmul"}};
-  for (const auto& s : symbols)
-    if (!(*s.into = dlsym(so, s.name)))
-      one->why = std::string("cuBLASLt is too old: it lacks ") + s.name;
+  static auto* one = new Library;  // never destroyed
   return *one;
-}
-
-// Another path may do better.
-void forget_failure() {
-  Library& l = table();
-  if (l.why.empty()) return;
-  l.why.clear();
-  l.opened = false;
 }
 
 void check_status(Status s, const char* op, const char* what) {
@@ -241,20 +205,7 @@ struct DeviceGemm {
   }
 };
 
-void cudnn_path(const char*);
-
-void libraries_set(const char* cublaslt, const char* cudnn) {
-  if (cublaslt) {
-    path() = cublaslt;
-    forget_failure();
-  }
-  if (cudnn) cudnn_path(cudnn);
-}
-
-bool cublas_available(const char** why) {
-  if (why) *why = library().why.c_str();
-  return library().why.empty();
-}
+VendorLibrary& cublas() { return library().so; }
 
 bool tf32_allowed(int set) {
   const bool before = allow_tf32;
@@ -263,7 +214,7 @@ bool tf32_allowed(int set) {
 }
 
 bool device_gemm_takes(DType operands, DType out) {
-  return is_floating(operands) && operands == out && cublas_available();
+  return is_floating(operands) && operands == out && cublas().missing().empty();
 }
 
 std::shared_ptr<DeviceGemm> device_gemm(const char* op, const Layout* x, const Layout* y,

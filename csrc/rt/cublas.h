@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "layout.h"
+#include "vendor_library.h"
 
 namespace rl::cuda {
 
-void libraries_set(const char* cublaslt, const char* cudnn);  // paths or names; null: keep
-bool cublas_available(const char** why = nullptr);
+VendorLibrary& cublas();
 // of float32 products; 0 or 1 sets it first; returns what was
 bool tf32_allowed(int set = -1);
 bool device_gemm_takes(DType operands, DType out);  // and the library is there

@@ -3,8 +3,6 @@
 // does; a filter too.
 #include "cudnn.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -14,8 +12,6 @@
 #include "error.h"
 
 namespace rl::cuda {
-
-void cudnn_path(const char*);
 
 namespace {
 
@@ -72,69 +68,36 @@ struct Library {
                     FilterDescriptor, void*);
   Status (*add)(Handle, const void*, TensorDescriptor, const void*, const void*, TensorDescriptor,
                 void*);
-  Handle handles[kMaxDevices];
-  std::string why;
-  bool opened;
+  Handle handles[kMaxDevices] = {};
+  VendorLibrary so{
+      "cuDNN",
+      "nvidia-cudnn-cu13",
+      {{&create, "cudnnCreate"},
+       {&set_stream, "cudnnSetStream"},
+       {&error_string, "cudnnGetErrorString"},
+       {&tensor_create, "cudnnCreateTensorDescriptor"},
+       {&tensor_set, "cudnnSetTensorNdDescriptor"},
+       {&tensor_destroy, "cudnnDestroyTensorDescriptor"},
+       {&filter_create, "cudnnCreateFilterDescriptor"},
+       {&filter_set, "cudnnSetFilterNdDescriptor"},
+       {&filter_destroy, "cudnnDestroyFilterDescriptor"},
+       {&convolution_create, "cudnnCreateConvolutionDescriptor"},
+       {&convolution_set, "cudnnSetConvolutionNdDescriptor"},
+       {&convolution_groups, "cudnnSetConvolutionGroupCount"},
+       {&convolution_math, "cudnnSetConvolutionMathType"},
+       {&convolution_destroy, "cudnnDestroyConvolutionDescriptor"},
+       {&forward_choices, "cudnnGetConvolutionForwardAlgorithm_v7"},
+       {&data_choices, "cudnnGetConvolutionBackwardDataAlgorithm_v7"},
+       {&weights_choices, "cudnnGetConvolutionBackwardFilterAlgorithm_v7"},
+       {&forward, "cudnnConvolutionForward"},
+       {&data, "cudnnConvolutionBackwardData"},
+       {&weights, "cudnnConvolutionBackwardFilter"},
+       {&add, "cudnnAddTensor"}}};
 };
 
-std::string& path() {
-  static auto* p = new std::string("libcudnn.so.9");
-  return *p;
-}
-
-Library& table() {
-  static Library* one = new Library{};  // never destroyed
-  return *one;
-}
-
-// Opened at first use.
 Library& library() {
-  Library* one = &table();
-  if (one->opened) return *one;
-  one->opened = true;
-  void* so = dlopen(path().c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!so) so = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
-  if (!so) {
-    one->why = "cuDNN cannot be opened (" + path() + "): install nvidia-cudnn-cu13";
-    return *one;
-  }
-  const struct {
-    void** into;
-    const char* name;
-  } symbols[] = {
-      {reinterpret_cast<void**>(&one->create), "cudnnCreate"},
-      {reinterpret_cast<void**>(&one->set_stream), "cudnnSetStream"},
-      {reinterpret_cast<void**>(&one->error_string), "cudnnGetErrorString"},
-      {reinterpret_cast<void**>(&one->tensor_create), "cudnnCreateTensorDescriptor"},
-      {reinterpret_cast<void**>(&one->tensor_set), "cudnnSetTensorNdDescriptor"},
-      {reinterpret_cast<void**>(&one->tensor_destroy), "cudnnDestroyTensorDescriptor"},
-      {reinterpret_cast<void**>(&one->filter_create), "cudnnCreateFilterDescriptor"},
-      {reinterpret_cast<void**>(&one->filter_set), "cudnnSetFilterNdDescriptor"},
-      {reinterpret_cast<void**>(&one->filter_destroy), "cudnnDestroyFilterDescriptor"},
-      {reinterpret_cast<void**>(&one->convolution_create), "cudnnCreateConvolutionDescriptor"},
-      {reinterpret_cast<void**>(&one->convolution_set), "cudnnSetConvolutionNdDescriptor"},
-      {reinterpret_cast<void**>(&one->convolution_groups), "cudnnSetConvolutionGroupCount"},
-      {reinterpret_cast<void**>(&one->convolution_math), "cudnnSetConvolutionMathType"},
-      {reinterpret_cast<void**>(&one->convolution_destroy), "cudnnDestroyConvolutionDescriptor"},
-      {reinterpret_cast<void**>(&one->forward_choices), "cudnnGetConvolutionForwardAlgorithm_v7"},
-      {reinterpret_cast<void**>(&one->data_choices), "cudnnGetConvolutionBackwardDataAlgorithm_v7"},
-      {reinterpret_cast<void**>(&one->weights_choices),
-       "cudnnGetConvolutionBackwardFilterAlgorithm_v7"},
-      {reinterpret_cast<void**>(&one->forward), "cudnnConvolutionForward"},
-      {reinterpret_cast<void**>(&one->data), "cudnnConvolutionBackwardData"},
-      {reinterpret_cast<void**>(&one->weights), "cudnnConvolutionBackwardFilter"},
-      {reinterpret_cast<void**>(&one->add), "cudnnAddTensor"}};
-  for (const auto& s : symbols)
-    if (!(*s.into = dlsym(so, s.name))) one->why = std::string("cuDNN lacks ") + s.name;
+  static auto* one = new Library;  // never destroyed
   return *one;
-}
-
-// Another path may do better.
-void forget_failure() {
-  Library& l = table();
-  if (l.why.empty()) return;
-  l.why.clear();
-  l.opened = false;
 }
 
 void check_status(Status s, const char* op, const char* what) {
@@ -193,15 +156,7 @@ int extended(const Layout* l, bool with_strides, int* sizes, int* strides) {
 
 }  // namespace
 
-void cudnn_path(const char* p) {
-  path() = p;
-  forget_failure();
-}
-
-bool cudnn_available(const char** why) {
-  if (why) *why = library().why.c_str();
-  return library().why.empty();
-}
+VendorLibrary& cudnn() { return library().so; }
 
 bool cudnn_tf32_allowed(int set) {
   const bool before = allow_tf32;

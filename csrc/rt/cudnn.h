@@ -5,10 +5,11 @@
 #include <memory>
 
 #include "layout.h"
+#include "vendor_library.h"
 
 namespace rl::cuda {
 
-bool cudnn_available(const char** why = nullptr);
+VendorLibrary& cudnn();
 bool cudnn_tf32_allowed(int set = -1);  // 0 or 1 sets it first; returns what was
 
 struct DeviceConvolution;

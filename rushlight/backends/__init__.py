@@ -10,6 +10,7 @@ import sys
 from types import ModuleType
 
 from rushlight import _core
+from rushlight.runtime.cuda import libraries
 
 
 class Backend(ModuleType):
@@ -35,7 +36,7 @@ cudnn = Backend(
 cudnn.__dict__["version"] = lambda: None
 cudnn._told["allow_tf32"] = lambda on: _core.cuda_tf32("cudnn", int(bool(on)))
 cudnn.__dict__["is_available"] = lambda: (
-    _core.cuda_available()[0] and not _core.cuda_library_state()["cudnn"]
+    _core.cuda_available()[0] and not libraries.missing("cudnn")
 )
 mps = Backend("mps")
 cuda = Backend("cuda")

@@ -5,11 +5,10 @@ is built on first use, with a reason. What has none runs on the host: copies of 
 there and its results come back, with a reason too.
 """
 
-from rushlight import _core
 from rushlight.errors import CompilerBug, Unsupported
 from rushlight.ops import TABLE
 from rushlight.reasons import refuse
-from rushlight.runtime.cuda import kernels, opening
+from rushlight.runtime.cuda import kernels, libraries, opening
 
 HINT = "Prebuild the kernels for this GPU: rushlight prebuild."
 
@@ -81,9 +80,8 @@ def kernel_for(key, device):
 
 def told_of_host(op, a):
     """Records that a library call runs on the host, where it does."""
-    missing = _core.cuda_library_state()
     library = {"convolution": "cudnn", None: "cublaslt"}.get(op.routine)
     if library is None:
         refuse("eager.host_fallback", op.name, "it has no GPU routine")
-    elif missing[library]:
-        refuse("eager.host_fallback", op.name, missing[library])
+    elif missing := libraries.missing(library):
+        refuse("eager.host_fallback", op.name, missing)

@@ -8,8 +8,9 @@ import os
 import stand_in
 
 import rushlight as rl
-from rushlight import _core, cuda
+from rushlight import cuda
 from rushlight.nn import functional as F
+from rushlight.runtime.cuda import libraries
 
 stand_in.install()
 blas = ctypes.CDLL(os.environ["RUSHLIGHT_CUBLASLT"])
@@ -198,8 +199,8 @@ def check_convolutions_by_tf32():
     rl.backends.cudnn.allow_tf32 = True
 
 
-def check_the_libraries_state():
-    assert _core.cuda_library_state() == {"cublaslt": "", "cudnn": ""}
+def check_nothing_is_missing():
+    assert libraries.missing("cublaslt") == libraries.missing("cudnn") == ""
     assert rl.backends.cudnn.is_available()
 
 

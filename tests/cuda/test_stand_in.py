@@ -95,6 +95,28 @@ def test_without_a_driver_one_sentence_says_so():
     assert "'cuda' is not available" in sentence and "/nowhere/libcuda.so.1" in sentence
 
 
+def test_cudnn_is_looked_for_before_the_device_is_used(stand_ins):
+    ask = """
+import rushlight
+print(rushlight.backends.cudnn.is_available(), rushlight.cuda.is_initialized())
+"""
+    driver = {"RUSHLIGHT_CUDA_DRIVER": stand_ins["driver"]}
+    assert one_sentence(ask, RUSHLIGHT_CUDNN=stand_ins["cudnn"], **driver) == "True False"
+    assert one_sentence(ask, RUSHLIGHT_CUDNN="/nowhere", **driver) == "False False"
+
+
+def test_a_library_that_was_named_is_the_only_one_looked_for(stand_ins, tmp_path):
+    ask = """
+from rushlight.runtime.cuda import libraries
+print(libraries.missing("cudnn"))
+"""
+    (tmp_path / "libcudnn.so.9").symlink_to(stand_ins["cudnn"])
+    by_loader = {"LD_LIBRARY_PATH": str(tmp_path)}
+    assert one_sentence(ask, RUSHLIGHT_CUDNN="", **by_loader) == ""
+    told = one_sentence(ask, RUSHLIGHT_CUDNN="/nowhere", **by_loader)
+    assert told == "cuDNN cannot be opened (/nowhere): install nvidia-cudnn-cu13"
+
+
 def test_an_old_driver_is_told_of(stand_ins):
     told = one_sentence(
         ASK, RUSHLIGHT_CUDA_DRIVER=stand_ins["driver"], RUSHLIGHT_FAKE_VERSION="11040"

@@ -1,10 +1,15 @@
-"""Where the vendor's libraries lie: in the packages' folders, then where the loader looks."""
+"""The vendor's libraries: where they lie (in the packages' folders, then where the loader looks),
+and whether they work.
+"""
 
 from __future__ import annotations
 
+import functools
 import glob
 import importlib.util
 import os
+
+from rushlight import _core
 
 NAMES = {
     "cublaslt": ("libcublasLt.so.13", "libcublasLt.so.12"),
@@ -24,14 +29,22 @@ def folders() -> list[str]:
     )
 
 
-def find(name: str) -> str | None:
-    """The path of a library, what RUSHLIGHT_<NAME> says, or None: the loader's own search."""
+def places(name: str) -> tuple[str, ...]:
+    """What to open, the best first. Where RUSHLIGHT_<NAME> names a library, only that."""
     if given := os.environ.get(f"RUSHLIGHT_{name.upper()}"):
-        return given
-    found = folders()
-    for file in NAMES[name]:
-        for folder in found:
-            path = os.path.join(folder, file)
-            if os.path.exists(path):
-                return path
-    return None
+        return (given,)
+    paths = (os.path.join(folder, file) for file in NAMES[name] for folder in folders())
+    return (*filter(os.path.exists, paths), *NAMES[name])
+
+
+@functools.cache
+def look() -> None:
+    """Tells the core where they lie; it opens one when it is first needed."""
+    for name in NAMES:
+        _core.cuda_library_look_for(name, places(name))
+
+
+def missing(name: str) -> str:
+    """Why "cublaslt" or "cudnn" cannot be used, in words; empty: it can."""
+    look()
+    return _core.cuda_library_missing(name)

@@ -22,6 +22,6 @@ def open_cuda() -> None:
         return
     _core.cuda_open()
     _core.set_type("OutOfMemoryError", OutOfMemoryError)
-    _core.cuda_libraries(cublaslt=libraries.find("cublaslt"), cudnn=libraries.find("cudnn"))
+    libraries.look()
     _core.cuda_set_finder(kernels.find)
     opened = True
