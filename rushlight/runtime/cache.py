@@ -212,18 +212,23 @@ def clear() -> tuple[int, int]:
 # ---- trust
 
 
-def open_checked(path: str) -> ctypes.CDLL | None:
-    """The loaded file, or None where it is missing or refused."""
+def opened(path: str) -> int | None:
+    """The descriptor of a file that is no link, or None where it is missing or refused."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
         refuse("cache.refused", path, str(error))
         return None
+
+
+def open_checked(path: str) -> ctypes.CDLL | None:
+    """The loaded file, or None where it is missing or refused."""
+    if (handle := opened(path)) is None:
+        return None
     try:
-        about = os.fstat(handle)
-        why = distrust(about) or corrupt(handle)
+        why = distrust(os.fstat(handle)) or corrupt(contents(handle))
         if not why:
             try:
                 return ctypes.CDLL(spelled(handle))
@@ -253,10 +258,13 @@ def distrust(about: os.stat_result) -> str:
     return "others may write to it" if about.st_mode & 0o022 else ""
 
 
-def corrupt(handle: int) -> str:
-    """The last 32 bytes are the digest of those before."""
+def contents(handle: int) -> bytes:
     with open(handle, "rb", closefd=False) as file:
-        content = file.read()
+        return file.read()
+
+
+def corrupt(content: bytes) -> str:
+    """The last 32 bytes are the digest of those before."""
     held = hashlib.sha256(content[:-32]).digest() == content[-32:]
     return "" if held else "its content does not match its digest"
 

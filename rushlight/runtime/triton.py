@@ -368,18 +368,13 @@ def find(name: str) -> Image | None:
     if folder is None:
         return None
     path = os.path.join(folder, name + ".cubin")
+    if (handle := cache.opened(path)) is None:
+        return None
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        refuse("cache.refused", path, str(error))
-        return None
-    with open(handle, "rb") as file:
-        why = cache.distrust(os.fstat(handle))
-        content = file.read()
-    if not why and hashlib.sha256(content[:-32]).digest() != content[-32:]:
-        why = "its content does not match its digest"
+        content = cache.contents(handle)
+        why = cache.distrust(os.fstat(handle)) or cache.corrupt(content)
+    finally:
+        os.close(handle)
     if why:
         refuse("cache.refused", path, why, "It is built anew.")
         return None

@@ -16,7 +16,7 @@ import rushlight as rl
 from rushlight import fx, trace
 from rushlight.decomposition import decompose
 from rushlight.inductor import device_code, device_loops
-from rushlight.inductor.pipeline import compile_graph
+from rushlight.inductor.pipeline import callable_kernel, compile_graph
 from rushlight.ops.layouts import Layout
 from rushlight.runtime import native
 from rushlight.runtime import triton as compiler
@@ -43,21 +43,7 @@ def called_with(low, tensors):
         return 0
 
     code = Kernel(body)
-    fused = native.kernel(
-        ctypes.cast(code, ctypes.c_void_p).value,
-        k.name,
-        low.rule,
-        low.rows,
-        low.in_kinds,
-        low.out_kinds,
-        [o.dtype for o in low.results],
-        low.number_kinds,
-        (len(k.outer), len(k.inner)),
-        low.serial,
-        1,
-        "",
-        code,
-    )
+    fused = callable_kernel(low, ctypes.cast(code, ctypes.c_void_p).value, code)
     before = rl.get_num_threads()
     rl.set_num_threads(1)
     try:
