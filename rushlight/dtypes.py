@@ -38,7 +38,6 @@ NAMES = tuple(TABLE)
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 HALVES = ("float16", "bfloat16")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-COMPLEX = ("complex64", "complex128")
 DEFAULT = "float32"  # what a Python float means
 
 

@@ -538,10 +538,6 @@ void set_requires_grad(Tensor* t, bool on) {
   facts_changed(t);
 }
 
-void tensor_freelist_clear() {
-  while (free_count) PyObject_GC_Del(free_tensors[--free_count]);
-}
-
 void tensor_init(PyObject* m) {
   TensorType = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpec(&spec)));
   add_type(m, "Tensor", TensorType);

@@ -80,7 +80,6 @@ void track(Tensor*);  // from now on it may be part of a cycle
 void set_layout(Tensor*, Storage* stolen, Layout* stolen_layout, int64_t offset);
 Ref size_tuple(const int64_t* values, int n);                    // a Size
 void set_requires_grad(Tensor*, bool);
-void tensor_freelist_clear();
 
 extern PyMethodDef tensor_methods[];                             // methods.cpp
 int tensor_getbuffer(PyObject*, Py_buffer*, int flags);          // convert.cpp

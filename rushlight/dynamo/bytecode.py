@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 VERSION = sys.version_info[:2]
 HIDDEN = ("CACHE", "EXTENDED_ARG")
 COMPARE_SHIFT = {(3, 11): 0, (3, 12): 4}.get(VERSION, 5)
-COMPARE_TO_BOOL = 16 if VERSION >= (3, 13) else 0
 
 
 class Handler(NamedTuple):

@@ -237,11 +237,6 @@ def call_object(f: Any, *args: Any, **kwargs: Any) -> Any:
     return f.state.note_made(Instance(f.state, object))
 
 
-def call_map(f: Any, *args: Any) -> Any:
-    """Eager evaluation would change the order of effects: the builtin's own laziness is kept."""
-    return NOT_FOUND
-
-
 def call_simple_namespace(f: Any, **kwargs: Any) -> Any:
     raise unsupported("SimpleNamespace()", "it is not modelled")
 

@@ -7,7 +7,6 @@ import builtins
 import functools
 import importlib
 import operator
-import types
 from typing import Any
 
 from .attributes import load_attr, type_of
@@ -17,7 +16,7 @@ from .generators import begin_generator
 from .interpreter import NULL, RETURN, YIELD, Frame, Position, Previous, handler
 from .iteration import END, get_iter, step
 from .leaves import Region
-from .variables.objects import Cell, Function
+from .variables.objects import Function
 
 # ---- jumps
 
@@ -397,8 +396,4 @@ def import_from(f: Frame, i: Instruction) -> None:
         raise unsupported(f"import of {i.value}", "the module does not have it yet") from None
 
 
-def cells_of(f: Frame, function: Function) -> dict[str, Cell]:
-    return dict(zip(function.code.co_freevars, function.closure))
-
-
-__all__ = ["Position", "is_generator", "types"]
+__all__ = ["Position", "is_generator"]

@@ -11,7 +11,7 @@ import builtins
 from types import CodeType
 from typing import Any
 
-from .breaks import Break, Bug, Restart, Skip, unsupported
+from .breaks import Break, Bug, Restart, unsupported
 from .bytecode import Instruction, instructions
 from .variables.objects import MISSING, Cell, Lazy
 
@@ -19,7 +19,6 @@ NULL: Any = type("Null", (), {"__repr__": lambda self: "NULL"})()
 HANDLERS: dict[str, Any] = {}
 DEEPEST = 60  # inlined calls: each takes some frames of the interpreter's own stack
 RETURN, YIELD = "return", "yield"
-SIGNALS = (Break, Restart, Skip, Bug)
 
 
 class Position:

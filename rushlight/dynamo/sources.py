@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Any
 
-ROOTS = ("arg", "global", "builtin", "func", "const")
-
 
 class Source:
     __slots__ = ("children", "key", "name", "op", "parent")

@@ -7,7 +7,6 @@ interpreter again on the code that the user's class has for it.
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 from rushlight.dynamo.breaks import unsupported
@@ -236,6 +235,3 @@ class InstanceDict:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-
-
-PLAIN_FUNCTIONS = (types.FunctionType,)
