@@ -23,6 +23,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIPQ := $(PIP) install -qq
+# Before a command that builds: one build at a time, since they share objects.
+BUILD = mkdir -p build; exec 9>build/.lock; flock 9;
 WITH_ORACLE ?= auto
 ORACLE := torch==2.13.0
 TRITON := triton>=3.6,<3.10
@@ -67,19 +69,19 @@ oracle: venv
 
 demo: model
 	@echo "installing rushlight (the first build takes some minutes)"
-	@$(PIPQ) ".[examples]"
+	@$(BUILD) $(PIPQ) ".[examples]"
 	$(BIN)/rushlight explain examples/embed_sentences.py $(ARGS)
 
 test: model oracle
 	@echo "installing rushlight (the first build takes some minutes)"
-	@$(PIPQ) ".[test,examples]" $(if $(filter 1,$(WITH_BROWSER)),playwright) $(if $(filter 1,$(WITH_TRITON)),'$(TRITON)')
+	@$(BUILD) $(PIPQ) ".[test,examples]" $(if $(filter 1,$(WITH_BROWSER)),playwright) $(if $(filter 1,$(WITH_TRITON)),'$(TRITON)')
 	RUSHLIGHT_REQUIRE_ORACLE=$(filter 1,$(WITH_ORACLE)) $(BIN)/pytest $(ARGS)
 
 # ---- development
 
-# One build at a time. cmake and ninja: from the interpreter's environment if it has them, else PATH.
+# cmake and ninja: from the interpreter's environment if it has them, else PATH.
 dev:
-	@mkdir -p build; exec 9>build/.lock; flock 9; \
+	@$(BUILD) \
 	tag=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	export PATH="$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("scripts"))'):$$PATH"; \
 	echo "make dev: $(PYTHON) ($$tag)"; \
@@ -93,11 +95,11 @@ dev:
 
 wheel: venv
 	@rm -rf dist
-	$(PIP) wheel --no-deps --wheel-dir dist .
+	@$(BUILD) $(PIP) wheel --no-deps --wheel-dir dist .
 	@ls -l dist
 
 bench: model
-	@$(PIPQ) "$(ORACLE)" ".[examples]"
+	@$(BUILD) $(PIPQ) "$(ORACLE)" ".[examples]"
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lint: venv
