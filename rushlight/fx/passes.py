@@ -22,12 +22,14 @@ Pass = Callable[[Graph], Graph]
 
 class Settings:
     """What the runner leaves out and checks. `limit`: how many passes run at all, counted over
-    everything since it was set; the others are left out (for bisecting)."""
+    everything since it was set; the others are left out (for bisecting). `instead`: what a lowering
+    calls with (graph, ends, frozen), and gives back, where no graph is to be lowered."""
 
     def __init__(self) -> None:
         self.disabled: frozenset[str] = frozenset()
         self.limit: int | None = None
         self.verify = False
+        self.instead: Callable | None = None
         self.ran: list[str] = []
 
     def takes(self, name: str) -> bool:
@@ -42,16 +44,25 @@ settings = Settings()
 
 @contextmanager
 def changed(
-    disabled: Iterable[str] = (), limit: int | None = None, verify: bool = True
+    disabled: Iterable[str] = (),
+    limit: int | None = None,
+    verify: bool = True,
+    instead: Callable | None = None,
 ) -> Iterator[Settings]:
     """Other settings for the length of a `with` block."""
     global settings
     before, settings = settings, Settings()
     settings.disabled, settings.limit, settings.verify = frozenset(disabled), limit, verify
+    settings.instead = instead
     try:
         yield settings
     finally:
         settings = before
+
+
+def left_out(name: str) -> bool:
+    """Whether a step that is no pass (of a lowering) is switched off."""
+    return name in settings.disabled
 
 
 def run_passes(graph: Graph, passes: Iterable[Pass], stage: str = "pass") -> Graph:

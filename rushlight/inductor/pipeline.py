@@ -22,8 +22,9 @@ from typing import Any
 
 from rushlight import sym, trace
 from rushlight.errors import CompilerBug, Unsupported, UserError
+from rushlight.fx import passes
 from rushlight.fx.graph import Graph, Var
-from rushlight.fx.passes import run_passes
+from rushlight.fx.passes import left_out, run_passes
 from rushlight.loops import phases
 from rushlight.loops.expr import show
 from rushlight.reasons import Reason, refuse
@@ -69,7 +70,22 @@ class Compilation:
         self.milliseconds: dict[str, float] = {}
 
 
+# Steps that `passes.changed(disabled=...)` may leave out, beside the passes of move_views; each is
+# right without those that stand after it.
+SWITCHES = (
+    "code_generation",
+    "fusion",
+    *(one.__name__ for one in moving.PASSES),
+    "find_parts",
+    "place_results",
+    "plan_memory",
+    "take_along",
+)
+
+
 def take_along(c: Compilation) -> None:
+    if left_out("take_along"):
+        return
     c.graph, c.refused = epilogues.take_along(c.graph, c.frozen)
     if c.frozen:
         c.graph, more = convolutions.take_along(c.graph)
@@ -83,7 +99,8 @@ def move_views(c: Compilation) -> None:
 
 def schedule_nodes(c: Compilation) -> None:
     c.plan = scheduler.schedule(c.graph)
-    c.plan.parts = parts.find_parts(c.plan)
+    if not left_out("find_parts"):
+        c.plan.parts = parts.find_parts(c.plan)
     c.plan.reasons += c.refused
     for step in c.plan.steps:
         if isinstance(step, CallStep):
@@ -113,7 +130,7 @@ def describe_step(c: Compilation, step: Group | CallStep) -> dict[str, Any]:
 
 
 def is_generated(c: Compilation, step: Group | CallStep) -> bool:
-    if not isinstance(step, Group):
+    if not isinstance(step, Group) or left_out("code_generation"):
         return False
     return len(step.nodes) > 1 or c.single_kernels or step.on_gpu or bool(step.placed)
 
@@ -183,6 +200,8 @@ def build_device_code(c: Compilation) -> None:
 def place_results(c: Compilation) -> None:
     ends = c.ends or wrapper.Ends(len(c.graph.outputs))
     written = ends.written if ends.outputs is not None else ()
+    if left_out("place_results"):
+        return
     c.targets = placement.place_results(c.plan, c.lowered, ends.own, written)
 
 
@@ -195,7 +214,7 @@ def plan_memory(c: Compilation) -> None:
     within = {v: c.plan.base(x) for v, x in c.targets.items()}
     within |= {v: c.plan.base(p.whole) for v, p in c.plan.parts.items()}
     lives = memory_plan.Lives(steps, within, set(map(c.plan.base, c.graph.outputs)))
-    carved = {x for x in lives.members if x in c.plan.made and takes_memory(c, x)}
+    carved = set[Var]() if left_out("plan_memory") else {x for x in lives.members if x in c.plan.made and takes_memory(c, x)}
     c.memory = memory_plan.plan_memory(lives, carved, len(steps))
     trace.emit(
         "memory_plan",
@@ -326,6 +345,8 @@ def compile_graph(
     autograd. `ends`: what the program does with the results. Raises UserError for other layouts
     than compiled for.
     """
+    if passes.settings.instead is not None:
+        return passes.settings.instead(graph, ends, frozen)
     c = Compilation(graph, single_kernels, ends, frozen)
     for one in PASSES:
         trace.doing(one.__name__)

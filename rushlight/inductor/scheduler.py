@@ -27,6 +27,7 @@ from typing import Any
 
 from rushlight import sym
 from rushlight.fx.graph import Graph, Node, Var, same_layout
+from rushlight.fx.passes import left_out
 from rushlight.ops.layouts import Layout, dense, like_operands
 from rushlight.reasons import Reason, refuse
 
@@ -59,11 +60,13 @@ class Schedule:
         self.order = {id(n): i for i, n in enumerate(graph.calls)}
         self.left: set[int] = set()  # indices of groups that became part of another
         self.tried: set[tuple[int, int]] = set()
+        self.alone = left_out("fusion")  # each node by itself
         self.parts: dict[Var, Any] = {}  # values computed where they will lie: parts.py
         for node in graph.calls:
             if node.op.kind != "view" and node.op.name != "full":
                 self.place(node)
-        self.put_side_by_side()
+        if not self.alone:
+            self.put_side_by_side()
         self.close_up()
 
     # ---- views
@@ -102,7 +105,7 @@ class Schedule:
             step = CallStep(len(self.steps), node)
             self.steps.append(step)
         else:
-            group = self.find(node) or self.start(node)
+            group = (None if self.alone else self.find(node)) or self.start(node)
             self.join(group, node)
             step = group
         for out in node.outs:
@@ -110,7 +113,7 @@ class Schedule:
         read = map(self.base, node.reads) if isinstance(step, Group) else ()
         for v in (*node.outs, *read):
             self.touched.setdefault(v, set()).add(step.index)
-        if isinstance(step, Group):
+        if isinstance(step, Group) and not self.alone:
             self.take_in(step, node)
 
     def find(self, node: Node) -> Group | None:
