@@ -1,4 +1,4 @@
-"""The command line: `rushlight explain`, `run`, `info`, `ops`, `cache` and `prebuild`.
+"""The command line: `rushlight explain`, `bisect`, `run`, `info`, `ops`, `cache` and `prebuild`.
 
 Takes arguments; returns the exit code: that of the script for `explain` and `run`, 2 for a wrong
 argument.
@@ -27,12 +27,19 @@ Options of explain may stand before or after SCRIPT. What else follows SCRIPT go
 and so does everything after `--`.
 """
 
+_BISECT = """
+Runs SCRIPT in eager mode, then with its graphs captured and looked into stage by stage, then
+compiled, each in a process of its own. Names the stage, and the pass or operator, whose answer
+differs, and writes a Python file that shows it. The exit code is 0 where nothing is wrong, 1 where
+a stage is, 2 where it cannot be said.
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     script: list[str] = []
-    if words[:1] in (["explain"], ["run"]):
+    if words[:1] in (["explain"], ["run"], ["bisect"]):
         words, script = split_script(words)
     options = parser.parse_args(words)
     if options.command is None:
@@ -44,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _explain(options, script[0], script[1:])
     if options.command == "run":
         return _run(options, script)
+    if options.command == "bisect":
+        return _bisect(options, script)
     return int(options.run(options))
 
 
@@ -79,6 +88,19 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     run.add_argument("--report", metavar="FILE", help="write the names that are missing, as JSON")
+    bisect = commands.add_parser(
+        "bisect",
+        help="find the stage that makes a script's compiled answers wrong",
+        description=_BISECT,
+        usage="rushlight bisect SCRIPT [ARGS] [-o FILE] [--mode compile] [--calls N]",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    bisect.add_argument("-o", "--output", metavar="FILE", help="the reproduction (bisect_NAME.py)")
+    bisect.add_argument("--mode", choices=("compile",), default="", help="compile its modules")
+    bisect.add_argument(
+        "--calls", metavar="N", type=int, default=3, help="calls of a graph looked into (3)"
+    )
     info = commands.add_parser("info", help="versions, kernels, libraries, cache, settings")
     info.set_defaults(run=_info)
     cache = commands.add_parser("cache", help="compiled artifacts on disk: info, or clear")
@@ -109,7 +131,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 _WITH_VALUE = (
-    "--report", "--kernel", "--op", "--json", "--rows", "-o", "--output", "--mode", "--device",
+    "--report", "--calls", "--kernel", "--op", "--json", "--rows", "-o", "--output", "--mode",
+    "--device",
 )  # fmt: skip
 _ALONE = ("-q", "--quiet", "-h", "--help", "--open", "--all")
 
@@ -207,6 +230,20 @@ def _run(options: argparse.Namespace, script: Sequence[str]) -> int:
     from rushlight import scripts
 
     return scripts.run_as_torch(script[0], list(script[1:]), options.report)
+
+
+def _bisect(options: argparse.Namespace, script: Sequence[str]) -> int:
+    if not script or not os.path.isfile(script[0]):
+        said = f"no such script: {script[0]}" if script else "give a script"
+        print(f"rushlight bisect: {said}", file=sys.stderr)
+        return 2
+    from rushlight.bisection.script import bisect_script
+
+    verdict = bisect_script(
+        script[0], list(script[1:]), options.mode, options.calls, options.output or ""
+    )
+    print("rushlight bisect: " + "\n".join(verdict.lines))
+    return verdict.code
 
 
 def _run_other(explanation: Any, script: str, args: list[str]) -> None:

@@ -43,21 +43,24 @@ GRAD, DISPATCH = 1, 1 << 3  # DISPATCH: every call of an operator goes to the re
 LEFT = GRAD | CASTING  # what a graph may leave otherwise than it found it
 
 
-def compiled(gm: Callable, example_inputs: Sequence[Any], check: int = 0) -> Callable:
+def compiled(
+    gm: Callable, example_inputs: Sequence[Any], check: int = 0, make: Callable | None = None
+) -> Callable:
     """The graph with its compiled forms: whole, or in parts around recurrent layers and what
-    belongs to the tape."""
+    belongs to the tape. `make`: what becomes of a whole graph or of a part; `Compiled`."""
+    make = make or Compiled
     graph: Any = getattr(gm, "graph", None)
     calls = graph.calls if isinstance(graph, CallGraph) else ()
     left = [n for n in calls if n.target is recurrent_layer or of_tape(n)]
     if not left:
-        return Compiled(gm, example_inputs, check)
+        return make(gm, example_inputs, check)
     for n in left:
         what, where = f"{n.name} in {graph.name}", n.meta.get("where") or None
         if of_tape(n):
             refuse("fallback.tape", what, "it runs Python code in backward", where=where)
         else:
             refuse("fallback.recurrent", what, "its kernels are faster than a graph", where=where)
-    return Parts(graph, split(graph, outside), partial(Compiled, check=check))
+    return Parts(graph, split(graph, outside), partial(make, check=check))
 
 
 def outside(node: CallNode) -> bool:

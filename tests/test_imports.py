@@ -17,7 +17,10 @@ PACKAGE = ROOT / "rushlight"
 
 VOCABULARY = {"dtypes", "errors", "config", "reasons", "sym", "trace"}  # imports no room
 # May import everything; nobody imports them.
-TOP = {"__init__", "__main__", "cli", "compiled", "forms", "observation", "pipeline", "scripts"}
+TOP = {
+    "__init__", "__main__", "bisection", "cli", "compiled", "forms", "observation", "pipeline",
+    "scripts",
+}  # fmt: skip
 BINDINGS = "_core"
 
 # room -> what it may import besides the root vocabulary and itself

@@ -129,9 +129,7 @@ def of_aot(
         if len(graph.numbers) == len(numbers) and not made.made.written:
             call = lambda *values: run(graph, *values)
             eager = outcome(call, (*plain, *numbers), default_generator.position())
-            backward = outcome(
-                lambda *values: Derived(graph)(*values), (*plain, *numbers), (0, 0)
-            )
+            backward = outcome(lambda *values: Derived(graph)(*values), (*plain, *numbers), (0, 0))
             if eager.error is None and differences(backward, eager) is not None:
                 return Finding("derivatives", "differentiate", found, graph, (*plain, *numbers))
     return Finding("functionalise", "functionalise", found, gm, inputs)
@@ -239,5 +237,3 @@ def named_pass(
 
 def exactly(graph: Graph, values: tuple) -> Outcome:
     return outcome(lambda *given: run(graph, *given), values, (0, 0), wide=True)
-
-

@@ -1,8 +1,8 @@
 """Copies of inputs, what a call of them gives, and graphs run as they stand.
 
-    outcome(f, inputs, position)    results, inputs after the call, gradients; or the error
-    differences(got, want)          where two outcomes differ by more than the numerics contract
-    interpreted(graph, ends)        what a compiled graph gives, operator by operator
+outcome(f, inputs, position)    results, inputs after the call, gradients; or the error
+differences(got, want)          where two outcomes differ by more than the numerics contract
+interpreted(graph, ends)        what a compiled graph gives, operator by operator
 """
 
 from __future__ import annotations

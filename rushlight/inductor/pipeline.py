@@ -214,7 +214,9 @@ def plan_memory(c: Compilation) -> None:
     within = {v: c.plan.base(x) for v, x in c.targets.items()}
     within |= {v: c.plan.base(p.whole) for v, p in c.plan.parts.items()}
     lives = memory_plan.Lives(steps, within, set(map(c.plan.base, c.graph.outputs)))
-    carved = set[Var]() if left_out("plan_memory") else {x for x in lives.members if x in c.plan.made and takes_memory(c, x)}
+    carved = {x for x in lives.members if x in c.plan.made and takes_memory(c, x)}
+    if left_out("plan_memory"):
+        carved = set()
     c.memory = memory_plan.plan_memory(lives, carved, len(steps))
     trace.emit(
         "memory_plan",
