@@ -219,6 +219,31 @@ def current_unit() -> str:
     return _here.units[-1] if _here.units else ""
 
 
+def short_path(path: str) -> str:
+    """A name for a file, which no other file of this process has: its last part, or as many more as
+    tell it from those that were named before it. It has no white space."""
+    found = _paths.get(path)
+    if found is None:
+        parts = [re.sub(r"[\s>]+", "_", part) for part in path.split("/") if part] or [path]
+        found = parts[-1]
+        for i in range(2, len(parts) + 1):
+            if found not in _named:
+                break
+            found = "/".join(parts[-i:])
+        found = f"./{found}" if found in _named else found
+        _paths[path] = found
+        _named.add(found)
+    return found
+
+
+def short_place(place: str) -> str:
+    """`/app/model.py:12` -> `model.py:12`, the file as `short_path` has it."""
+    path, colon, line = place.rpartition(":")
+    return f"{short_path(path)}:{line}" if colon and "/" in path else place
+
+
+_paths: dict[str, str] = {}  # files -> their names
+_named: set[str] = set()
 STEP = [""]  # what the compiler is doing, for who waits for it
 
 

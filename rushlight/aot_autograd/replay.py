@@ -10,6 +10,7 @@ from rushlight import sym
 from rushlight.errors import UserError
 from rushlight.fx.graph import Graph, Node
 from rushlight.fx.interpreter import run
+from rushlight.trace import short_place
 
 
 def run_module(gm: Any, arguments: list, tracer: Any) -> Any:
@@ -51,7 +52,7 @@ def run_captured(
 
     for node in graph.nodes:
         where = str(node.meta.get("where", ""))
-        lines[0] = where.rpartition("/")[2]
+        lines[0] = short_place(where)
         args = [look(a) for a in node.args]
         named = {k: look(v) for k, v in node.kwargs.items()}
         match node.op:

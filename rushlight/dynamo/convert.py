@@ -387,7 +387,7 @@ def emit_records(record: Record, entry: Entry, nanoseconds: int) -> None:
     if entry.module is not None:
         graph = entry.module.graph
         places = [str(n.meta.get("where", "")).rpartition(":")[0] for n in graph.nodes]
-        files = {os.path.basename(file): file for file in reversed(places) if file}
+        files = {trace.short_path(file): file for file in reversed(places) if file}
         text = entry.module.code
         origins = origins_of_lines(text)
         modules = {n.name: n.meta["module"] for n in graph.nodes if "module" in n.meta}

@@ -21,6 +21,7 @@ from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import Call, Recorder, Symbol
 from rushlight.ops.values import METHODS, TABLE, Value
 from rushlight.reasons import refuse
+from rushlight.trace import short_path
 
 from .graph import ATTRIBUTE, CALL, OUTPUT, PLACEHOLDER, Graph, Node, Origin, Var, map_variables
 from .interpreter import run
@@ -207,7 +208,7 @@ class Tracer(Recorder):
 
 
 def short(line: Any) -> str:
-    return "" if line is None else f"{line.file.rpartition('/')[2]}:{line.line}"
+    return "" if line is None else f"{short_path(line.file)}:{line.line}"
 
 
 def layout_of(x: Any) -> Layout:

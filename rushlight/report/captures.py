@@ -9,7 +9,6 @@ unit that nobody described goes nowhere silently: it is an artifact of its stage
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -166,7 +165,7 @@ class _Reader:
             capture.nodes += facts.get("nodes", 0)
             capture.modules.update(facts.get("modules", {}))
         if record.kind == "bytecode" and "file" in facts:
-            capture.files.setdefault(os.path.basename(facts["file"]), facts["file"])
+            capture.files.setdefault(trace.short_path(facts["file"]), facts["file"])
             capture.first_line = facts["first_line"]
         if not record.text:
             return
@@ -177,7 +176,7 @@ class _Reader:
         made.origins = {n: short(chain) for n, chain in origins.items()}
         made.makes = variables(record.kind, text)
         if record.kind == "bytecode":
-            made.origins = bytecode_lines(text, os.path.basename(str(facts.get("file", ""))))
+            made.origins = bytecode_lines(text, trace.short_path(str(facts.get("file", ""))))
         elif record.kind == "loops":
             made.spans = [(1, len(text.splitlines()), record.name)]
         elif graph is not None and graph.symbols:

@@ -6,15 +6,17 @@ Emitters write the chain behind the line, after `//` or `#`; here it is taken of
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
+
+from rushlight import trace
 
 Origins = dict[int, tuple[str, ...]]
 
 _LINK = r"(?:[\w ]+ )?[^\s>]+\.py:\d+"
 _CHAIN = re.compile(rf"\s*(?://|#) ({_LINK}(?: > {_LINK})*)$")
 _PLACE = re.compile(r"[^\s>]+:\d+")
+_USER = re.compile(r"[^\s>]+:\d+|/.*:\d+")  # a whole path may have spaces
 _MADE = re.compile(r"\s+((?:\w+(?:, )?)+)(?:: [^=]+)? = ")
 
 
@@ -33,8 +35,10 @@ def split_origins(text: str) -> tuple[str, Origins]:
 
 
 def short(chain: Iterable[str]) -> tuple[str, ...]:
-    """The chain with the user's file by its name alone."""
-    return tuple(os.path.basename(s) if _PLACE.fullmatch(s) and "/" in s else s for s in chain)
+    """The chain with the user's file by its short name."""
+    links = tuple(chain)
+    first = links[:1] if links and _USER.fullmatch(links[0]) else ()
+    return (*map(trace.short_place, first), *links[len(first) :])
 
 
 def user_lines(chain: Sequence[str]) -> list[str]:

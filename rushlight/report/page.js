@@ -268,8 +268,8 @@ function refusedTable(list) {
 function placeButton(where) {
   const m = /^(.*?):(\d+)/.exec(where || "");
   if (!m) return where || "";
-  const name = m[1].split("/").pop(), a = artifacts.find(x => x.user === name);
-  const text = shortPath(where);
+  const a = artifacts.find(x => x.user === m[1]) || artifacts.find(x => x.path === m[1]);
+  const text = a ? a.user + where.slice(m[1].length) : shortPath(where);
   return a ? h("button", {type: "button", class: "place", onclick: () => { show("left", a, +m[2] - 1); pin(a, +m[2] - 1); $("views").scrollIntoView(); }}, text) : text;
 }
 const plain = what => what.replace(/_\d+(?=\b|_over)/g, "").replace(/\[\d+\]/g, "").replace(/ over \[[^\]]*\]( rows \[[^\]]*\])?/, "");

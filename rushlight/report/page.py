@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rushlight import trace
 from rushlight.report import path
 from rushlight.report.observe import Observed
 from rushlight.report.records import Calls
@@ -86,7 +87,7 @@ def sources(observed: Observed) -> list[dict[str, str]]:
     for file in paths:
         text = "".join(linecache.getlines(file)) if file else ""
         if text:
-            found.append({"name": os.path.basename(file), "path": file, "text": text})
+            found.append({"name": trace.short_path(file), "path": file, "text": text})
     return found
 
 
@@ -118,7 +119,7 @@ def kernel_views(key: str, views: Iterable[Any], lines: Iterable[str]) -> dict[s
     called it."""
     return {
         "key": key,
-        "lines": [os.path.basename(line.partition(" in ")[0]) for line in lines],
+        "lines": [trace.short_place(line.partition(" in ")[0]) for line in lines],
         "views": [
             {
                 "title": view.title,
