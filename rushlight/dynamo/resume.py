@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import dis
 import types
+from copy import copy
+from functools import lru_cache
 from typing import Any
 
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
@@ -66,7 +68,8 @@ MADE: dict[tuple, Any] = {}  # key -> resume function
 
 
 class Body:
-    """The assembler's list of a code object, addressable by position."""
+    """The assembler's list of a code object, addressable by position. Lists are read once a code
+    object (`body_of`): what a target needs besides goes into `before`."""
 
     def __init__(self, code: Any) -> None:
         self.code = code
@@ -144,6 +147,18 @@ class Body:
                 position += 1
             out.append(item)
         return out
+
+
+@lru_cache(maxsize=64)
+def read(code: Any) -> Body:
+    return Body(code)
+
+
+def body_of(code: Any) -> Body:
+    """A body without insertions; its items are shared, and nobody changes them."""
+    body = copy(read(code))
+    body.before = {}
+    return body
 
 
 def prefix_length(code: Any) -> int:
@@ -269,7 +284,7 @@ def resume_function(code: Any, namespace: dict, at: int, nulls: tuple, local: tu
 def build_resume(
     origin: Any, namespace: dict, at: int, nulls: tuple, local: tuple, cells: tuple
 ) -> Any:
-    body = Body(origin)
+    body = body_of(origin)
     entry = body.label(at)
     start = prefix_length(origin)
     stack = [f".stack{i}" for i, null in enumerate(nulls) if not null]
@@ -435,7 +450,7 @@ def write_own_cell(gen: Codegen, cell: Cell, code: Any) -> None:
 
 def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, live: tuple) -> Any:
     code = frame.code
-    body = Body(code)
+    body = body_of(code)
     start = prefix_length(code)
     straight = at is not None
     rerun = Label()
