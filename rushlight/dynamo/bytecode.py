@@ -192,17 +192,29 @@ def touched(i: Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return (), ()
 
 
+def bare_super(listed: tuple[Instruction, ...], n: int) -> bool:
+    """Whether `super()` without arguments begins there: it reads the frame's first variable and its
+    `__class__`, though no instruction says so."""
+    i = listed[n]
+    if i.name != "LOAD_GLOBAL" or i.value != "super" or not (i.arg or 0) & 1:
+        return False
+    return listed[n + 1].name in ("PRECALL", "CALL") and listed[n + 1].arg == 0
+
+
 @lru_cache(maxsize=1024)
 def liveness(code: CodeType) -> tuple[frozenset[str], ...]:
     """For each position the local variables that may be read from there on."""
     listed = instructions(code)
     live: list[frozenset[str]] = [frozenset()] * len(listed)
+    supers = {n for n in range(len(listed)) if bare_super(listed, n)}
     reached = True
     while reached:
         reached = False
         for i in reversed(listed):
             after: set[str] = set()
             read, written = touched(i)
+            if i.position in supers:
+                read = code.co_varnames[:1]
             for s in successors(i, not written):  # a store raises nothing
                 if s < len(listed):
                     after |= live[s]

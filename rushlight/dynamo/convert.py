@@ -27,6 +27,7 @@ from .capture import Capture
 from .graph_module import GraphModule
 from .guards import Guard, compile_guards
 from .interpreter import Outermost
+from .own_frame import what_looks
 from .resume import MADE, RESUMES, build_target, prefix_length
 from .tape import HookHandle
 from .variables.objects import Cell, Lazy
@@ -225,6 +226,10 @@ def capture(record: Record, function: Any, arguments: tuple) -> tuple[Any, Entry
                 raise Skip(restart.reason) from None
             if restart.step < first_step(code):
                 raise Skip(restart.reason) from None
+            if (what := what_looks(code, function.__globals__)) is not None:
+                looks = unsupported(what, "it looks at its frame, which a break would cut in two")
+                looks.stack = restart.reason.stack
+                raise Skip(looks) from None
             stop, reason, last = restart.step, restart.reason, restart.last
         except Break as found:  # while values were made again for the code after the graph
             found.stack = found.stack or state.stack()

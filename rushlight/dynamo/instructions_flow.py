@@ -234,7 +234,7 @@ def raise_varargs(f: Frame, i: Instruction) -> None:
     state = f.state
     if not i.arg:
         if state.current is None:
-            raise f.raised(RuntimeError("No active exception to reraise"))
+            raise unsupported("raise", "which exception is handled, the caller knows")
         raise f.raised(state.current)
     cause = None
     if i.arg == 2:

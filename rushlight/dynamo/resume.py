@@ -37,6 +37,7 @@ from .breaks import Skip, unsupported
 from .bytecode import (
     VERSION,
     Instruction,
+    bare_super,
     instructions,
     is_double,
     liveness,
@@ -48,6 +49,7 @@ from .codegen import Codegen
 from .emit import call_instructions, const, load_attr, push_null
 from .interpreter import NULL, Previous
 from .iteration import END
+from .own_frame import with_super
 from .variables.objects import MISSING, Cell
 
 FLAG, STREAM, ERROR = ".straight", ".stream", ".error"  # locals that no program can name
@@ -296,9 +298,7 @@ def build_resume(
     out.append(Instr("JUMP_FORWARD", entry))
     listing = body.listing(start)
     first = sum(isinstance(i, Instr) for i in out)
-    out += (
-        with_super(map(as_cell, listing), origin) if VERSION == (3, 11) else map(as_cell, listing)
-    )
+    out += with_super(map(as_cell, listing), origin)
     made = Bytecode(on_line(instructions(origin)[at].line or origin.co_firstlineno, out))
     made.argcount, made.argnames = len(names), names
     made.cellvars = list(cells)
@@ -322,10 +322,8 @@ def corresponding(code: Any, first: int, origin: Any, start: int) -> dict[int, i
     for i in instructions(origin)[start:]:
         found[at] = i.position
         at += 2 if is_double(i.name) else 1
-        if i.name == "LOAD_GLOBAL" and i.value == "super" and at < len(here):
-            following = instructions(origin)[i.position + 1]
-            if following.name == "PRECALL" and here[at].name == "LOAD_DEREF":
-                at += 2  # what `with_super` put there
+        if bare_super(instructions(origin), i.position):
+            at += 2  # what `with_super` put there
     assert at == len(here), "a resume function differs from its origin"
     return found
 
@@ -335,39 +333,6 @@ def as_cell(item: Any) -> Any:
     if isinstance(item, Instr) and isinstance(item.arg, FreeVar):
         return Instr(item.name, CellVar(item.arg.name), location=item.location)
     return item
-
-
-def with_super(items: Any, origin: Any) -> list:
-    """`super()` looks at its frame for the class and the object: here they are given to it."""
-    out: list[Any] = []
-    listed = list(items)
-    for n, item in enumerate(listed):
-        out.append(item)
-        if (
-            isinstance(item, Instr)
-            and item.name == "LOAD_GLOBAL"
-            and item.arg == (True, "super")
-            and n + 2 < len(listed)
-            and isinstance(listed[n + 1], Instr)
-            and listed[n + 1].name == "PRECALL"
-            and listed[n + 1].arg == 0
-            and origin.co_argcount
-        ):
-            first = origin.co_varnames[0]
-            cell = first in origin.co_cellvars
-            raise_if_hidden(origin)
-            out += [
-                Instr("LOAD_DEREF", CellVar("__class__")),
-                Instr("LOAD_DEREF", CellVar(first)) if cell else Instr("LOAD_FAST", first),
-            ]
-            listed[n + 1] = Instr("PRECALL", 2)
-            listed[n + 2] = Instr("CALL", 2)
-    return out
-
-
-def raise_if_hidden(origin: Any) -> None:
-    if "__class__" not in origin.co_freevars:
-        raise Skip(unsupported("super()", "the frame does not know its class"))
 
 
 # ---- the target
@@ -497,9 +462,7 @@ def assemble(frame: Any, gen: Codegen, called: Any, made: list, at: int | None, 
     copy_signature(result, code, body.bytecode)
     depth = code.co_stacksize + len(gen.outputs) + 64 + (len(called[1]) if called else 0)
     depth += largest(made)
-    return with_whole_regions(
-        result.to_code(stacksize=depth, compute_exception_stack_depths=False)
-    )
+    return with_whole_regions(result.to_code(stacksize=depth, compute_exception_stack_depths=False))
 
 
 NOWHERE = InstrLocation(None, None, None, None)

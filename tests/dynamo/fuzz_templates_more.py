@@ -235,4 +235,42 @@ $BREAK
 with $A as v0:
     log.append(v0.value)
 log.append($A.value)
+----
+class $A(Left):
+    def __init__(self, v):
+        $BREAK
+        super().__init__(v)
+    def who(self, k=1):
+        $BREAK
+        s0 = super()
+        for j in range($i % 3):
+            k += len(super().who())
+            $BREAK
+        return s0.who(), k, (lambda: self.v)()
+    @classmethod
+    def make(cls, v):
+        $BREAK
+        return super().make(v)
+$B = $A($t)
+log.append(($B.who($i), $B.v, type($A.make($i)) is $A))
+----
+def $A(a0, *r0, k0=$i):
+    b0 = a0 * 2
+    $BREAK
+    log.append((sorted(locals()), eval('k0 + 1'), len(dir())))
+    return b0
+log.append($A($t, 1))
+----
+def $A():
+    try:
+        raise
+    except (RuntimeError, KeyError) as e:
+        return type(e).__name__
+log.append($A())
+try:
+    raise KeyError($i)
+except KeyError:
+    log.append($A())
+    $BREAK
+    log.append($A())
 """
