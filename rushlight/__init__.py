@@ -141,6 +141,7 @@ _LAZY_FUNCTIONS = {
         ),
         "eager.series",
     ),
+    **dict.fromkeys((*_traits.SOLVED, "lu_unpack"), "eager.older_solving"),
     "default_generator": "eager.randomness",
     **dict.fromkeys(("angle", "conj", "imag", "polar", "real"), "eager.traits"),
     "fill": "eager.traits",

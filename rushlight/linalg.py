@@ -1,8 +1,40 @@
-"""`rushlight.linalg`: what there is of it: norms, and products along a dim."""
+"""`rushlight.linalg`: norms, products, linear systems, factorisations and eigenvalues.
+
+Systems and factorisations stand in `rushlight/eager/solving.py`.
+"""
 
 from rushlight import eager
 from rushlight.eager.reducing import linalg_norm as norm
 from rushlight.eager.reducing import matrix_norm, vector_norm
+from rushlight.eager.solving import (
+    LinAlgError,
+    cholesky,
+    cholesky_ex,
+    cond,
+    det,
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    inv,
+    inv_ex,
+    lstsq,
+    lu,
+    lu_factor,
+    lu_factor_ex,
+    lu_solve,
+    matrix_rank,
+    pinv,
+    qr,
+    slogdet,
+    solve,
+    solve_ex,
+    solve_triangular,
+    svd,
+    svdvals,
+    tensorinv,
+    tensorsolve,
+)
 
 
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
@@ -11,11 +43,11 @@ def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
 
 
 def matrix_power(A, n, *, out=None):
-    """A times itself, n times, by squaring; the identity for 0. Negative powers need an inverse."""
+    """A times itself, n times, by squaring; the identity for 0, powers of the inverse below."""
     if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
         raise RuntimeError(f"[linalg.matrix_power] expected square matrices, got {list(A.shape)}")
     if n < 0:
-        raise NotImplementedError("[linalg.matrix_power] negative powers need an inverse")
+        A, n = inv(A), -n
     made = None
     if n == 0:
         made = (A * 0 + eager.eye(A.shape[-1], dtype=A.dtype)).detach()
@@ -62,4 +94,39 @@ def __getattr__(name):
     raise AttributeError(f"module 'rushlight.linalg' has no attribute {name!r}")
 
 
-__all__ = ["diagonal", "matrix_norm", "matrix_power", "multi_dot", "norm", "vecdot", "vector_norm"]
+__all__ = [
+    "LinAlgError",
+    "cholesky",
+    "cholesky_ex",
+    "cond",
+    "det",
+    "diagonal",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "inv",
+    "inv_ex",
+    "lstsq",
+    "lu",
+    "lu_factor",
+    "lu_factor_ex",
+    "lu_solve",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "multi_dot",
+    "norm",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_ex",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "tensorinv",
+    "tensorsolve",
+    "vecdot",
+    "vector_norm",
+]

@@ -57,6 +57,9 @@ void translate() noexcept {
         type = hooks.out_of_memory && !std::strncmp(e.what(), "CUDA", 4) ? hooks.out_of_memory
                                                                           : PyExc_MemoryError;
         break;
+      case ErrorKind::LinearAlgebra:
+        if (hooks.linear_algebra) type = hooks.linear_algebra;
+        break;
       case ErrorKind::NotImplemented: type = PyExc_NotImplementedError; break;
       default: break;
     }

@@ -163,7 +163,7 @@ class ModeScope {
 
 struct Hooks {
   PyObject *make_plan, *make_backward, *dispatch, *index, *format, *device, *open_device, *size,
-      *out_of_memory;
+      *out_of_memory, *linear_algebra;
 };
 extern Hooks hooks;
 

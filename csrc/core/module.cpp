@@ -77,16 +77,20 @@ PyObject* set_type(PyObject*, PyObject* args) {
   PyObject* type;
   if (!PyArg_ParseTuple(args, "sO!", &name, &PyType_Type, &type)) return nullptr;
   return guarded([&] {
-    if (!std::strcmp(name, "OutOfMemoryError")) {
+    PyObject** error = !std::strcmp(name, "OutOfMemoryError") ? &hooks.out_of_memory
+        : !std::strcmp(name, "LinAlgError")                   ? &hooks.linear_algebra
+                                                              : nullptr;
+    if (error) {
       if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type),
               reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
-        raise(PyExc_TypeError, "OutOfMemoryError must be an exception");
-      Py_XSETREF(hooks.out_of_memory, Py_NewRef(type));
+        raise(PyExc_TypeError, "%s must be an exception", name);
+      Py_XSETREF(*error, Py_NewRef(type));
       return Py_NewRef(Py_None);
     }
     if (std::strcmp(name, "Size"))
       raise(PyExc_ValueError,
-          "no type named '%s' is registered here; 'Size' and 'OutOfMemoryError' are", name);
+          "no type named '%s' is registered here; 'Size', 'OutOfMemoryError' and 'LinAlgError' are",
+          name);
     if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), &PyTuple_Type))
       raise(PyExc_TypeError, "Size must be a subclass of tuple");
     Py_XSETREF(hooks.size, Py_NewRef(type));

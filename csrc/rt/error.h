@@ -5,7 +5,7 @@
 
 namespace rl {
 
-enum class ErrorKind { Runtime, Value, Type, Index, Memory, NotImplemented };
+enum class ErrorKind { Runtime, Value, Type, Index, Memory, NotImplemented, LinearAlgebra };
 
 struct Error : std::runtime_error {
   ErrorKind kind;

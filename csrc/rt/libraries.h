@@ -31,6 +31,7 @@ bool leading(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
 
 // ---- OpenBLAS: float32 and float64, no bias; out = alpha x y + beta out.
 bool openblas_available();
+void* openblas_symbol(const char* name);  // of the library that products use; null: there is none
 bool openblas_takes(const Gemm&);  // sizes fit its 32-bit integers
 void openblas_run(const Gemm&, const void* x, const void* y, void* out, double alpha, double beta);
 

@@ -26,6 +26,7 @@ struct OpenBlas {
   GemmFn<float> sgemm = nullptr;
   GemmFn<double> dgemm = nullptr;
   void (*set_threads)(int) = nullptr;
+  void* handle = nullptr;
 };
 
 // Jobs wait for one another, so all of them must run at the same time.
@@ -65,6 +66,7 @@ const OpenBlas& library() {
     } else {
       set_callback(run_jobs);
       l.set_threads(1);
+      l.handle = handle;
     }
     return l;
   }();
@@ -115,6 +117,10 @@ void run_blocks(void* context, int64_t begin, int64_t end) {
 }  // namespace
 
 bool openblas_available() { return library().sgemm != nullptr; }
+
+void* openblas_symbol(const char* name) {
+  return library().handle ? dlsym(library().handle, name) : nullptr;
+}
 
 bool openblas_takes(const Gemm& g) {
   Leading x, y, out;

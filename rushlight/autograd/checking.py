@@ -1,5 +1,7 @@
 """gradcheck and gradgradcheck: derivatives against differences of the function's own values."""
 
+from itertools import product
+
 from rushlight import eager
 
 from . import grad
@@ -17,17 +19,22 @@ def _outputs(func, inputs):
     return tuple(o for o in found if isinstance(o, Tensor) and o.dtype.is_floating_point)
 
 
+def places(x):
+    """The index of every element, in C order, whatever the strides."""
+    return product(*map(range, x.shape))
+
+
 def _numerical(func, inputs, x, eps):
     """The Jacobian of every output by x: x is moved by eps to both sides, element by element."""
-    flat = x.data.view(-1)  # with a version of its own: what was saved of x is as it was
+    data = x.data  # with a version of its own: what was saved of x is as it was
     columns = []
-    for i in range(flat.numel()):
-        before = flat[i].item()
+    for place in places(x):
+        before = data[place].item()
         ends = []
         for end in (before + eps, before - eps):
-            flat[i] = end
+            data[place] = end
             ends.append([o.detach().clone() for o in _outputs(func, inputs)])
-        flat[i] = before
+        data[place] = before
         columns.append([(a - b) / (2 * eps) for a, b in zip(*ends, strict=True)])
     return columns
 
@@ -66,9 +73,9 @@ def gradcheck(
 
 
 def _compare(out, x, n, k, columns, atol, rtol):
-    for j in range(out.numel()):
+    for j, place in enumerate(places(out)):
         seed = eager.zeros_like(out)
-        seed.view(-1)[j] = 1
+        seed[place] = 1
         (g,) = (
             grad((out,), (x,), (seed,), retain_graph=True, allow_unused=True)
             if out.requires_grad

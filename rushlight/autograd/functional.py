@@ -12,6 +12,7 @@ from rushlight import eager
 from rushlight.eager.sampling import place
 
 from . import grad
+from .checking import places
 
 Tensor = eager.Tensor
 
@@ -98,11 +99,9 @@ def jacobian(
     rows = []
     for k, out in enumerate(outputs):
         columns = [[] for _ in leaves]
-        for i in range(out.numel()):
-            seed = eager.zeros_like(out).view(-1)
-            seed[i] = 1
+        for index in places(out):
             seeds = [eager.zeros_like(o) for o in outputs]
-            seeds[k] = seed.view(tuple(out.shape))
+            seeds[k][index] = 1
             only = ((out,), (seeds[k],))
             for c, g in zip(
                 columns,
@@ -111,7 +110,7 @@ def jacobian(
             ):
                 c.append(g)
         row = tuple(
-            eager.stack(c).view((*out.shape, *x.shape))
+            eager.stack(c).reshape((*out.shape, *x.shape))
             if c
             else eager.zeros((*out.shape, *x.shape), dtype=out.dtype, device=place(out))
             for c, x in zip(columns, leaves, strict=True)

@@ -76,15 +76,20 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None, out=None):
 
 
 def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None, out=None):
-    """Norms of matrices over two dims: "fro", 1, -1, inf, -inf. Those by singular values (2, -2,
-    "nuc") raise NotImplementedError.
+    """Norms of matrices over two dims: "fro", 1, -1, inf, -inf; by singular values 2, -2,
+    "nuc".
     """
     if len(dim) != 2:
         raise RuntimeError(f"[linalg.matrix_norm] dim must be a 2-tuple. Got {dim}")
     if ord == "fro":
         return vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
+    if ord in (2, -2, "nuc"):
+        from .solving import norm_by_values
+
+        made = norm_by_values(A if dtype is None else A.to(dtype), ord, dim, keepdim)
+        return made if out is None else op("clone")(made, out=out)
     if ord not in (1, -1, INF, -INF):
-        raise NotImplementedError(f"[linalg.matrix_norm] order {ord!r} needs singular values")
+        raise RuntimeError(f"[linalg.matrix_norm] Order {ord!r} not supported")
     rows, columns = (d % A.dim() for d in dim)
     along, across = (rows, columns) if abs(ord) == 1 else (columns, rows)
     sums = vector_norm(A, 1, along, True, dtype=dtype)

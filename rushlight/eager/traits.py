@@ -190,16 +190,34 @@ def array_wrap(self, array, context=None, return_scalar=False):
     return tensor(array.astype("uint8") if array.dtype == bool else array)
 
 
-def in_series(name):
-    """A method that stands in `series`, which is loaded when it is first called."""
+def loaded(module, name):
+    """A method that stands in a module of this room which is loaded when it is first called."""
 
     def method(self, *args, **kwargs):
-        from . import series
+        import importlib
 
-        return getattr(series, name)(self, *args, **kwargs)
+        module_ = importlib.import_module(f"rushlight.eager.{module}")
+        return getattr(module_, name)(self, *args, **kwargs)
 
     method.__name__ = name
     return method
+
+
+# Linear systems and factorisations: on tensors and in `rushlight` alike.
+SOLVED = (
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "det",
+    "inverse",
+    "logdet",
+    "lu_solve",
+    "pinverse",
+    "qr",
+    "slogdet",
+    "svd",
+    "triangular_solve",
+)
 
 
 def always(value):
@@ -257,9 +275,7 @@ def polar(abs, angle, *, out=None):
             f"[polar] Expected object of scalar type {abs.dtype.name} but got scalar type "
             f"{angle.dtype.name} for second argument"
         )
-    made = op("complex")(
-        op("mul")(abs, op("cos")(angle)), op("mul")(abs, op("sin")(angle))
-    )
+    made = op("complex")(op("mul")(abs, op("cos")(angle)), op("mul")(abs, op("sin")(angle)))
     return made if out is None else op("clone")(made, out=out)
 
 
@@ -294,7 +310,8 @@ METHODS = {
     "apply_": apply_,
     "map_": map_,
     "sum_to_size": sum_to_size,
-    **{n: in_series(n) for n in ("corrcoef", "cov", "cross", "diagonal_scatter")},
+    **{n: loaded("series", n) for n in ("corrcoef", "cov", "cross", "diagonal_scatter")},
+    **{n: loaded("older_solving", n) for n in SOLVED},
     "__array_wrap__": array_wrap,
 }
 

@@ -9,6 +9,7 @@ from . import (
            convolution,
            creation,
            elementary,
+           factorizations,
            fused,
            gamma,
            indexing,
@@ -37,6 +38,6 @@ from .declare import Op
 from .values import TABLE
 
 __all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "complexes", "convolution",
-           "creation", "elementary", "fused", "gamma", "indexing", "logic", "losses", "matrix", "normalization", "norms",
+           "creation", "elementary", "factorizations", "fused", "gamma", "indexing", "logic", "losses", "matrix", "normalization", "norms",
            "optimizers", "ordering", "pointwise", "pooling", "products", "rearranging", "recurrent", "reductions",
            "resampling", "rounding", "scans", "scattering", "statistics", "triangles", "views"]

@@ -1,4 +1,5 @@
 """Matrix products: library calls, and the compositions that lead to them."""
+import math
 
 from .assembly import cat
 from .creation import full
@@ -8,6 +9,14 @@ from .layouts import matmul as product
 from .reductions import sum
 from .samples import call, t
 from .views import expand, reshape, slice, transpose, unsqueeze
+
+
+def folded(x, kept):
+    """x as a batch of what its last `kept` dims are: one dim in the place of all before them."""
+    ends = tuple(x.shape[x.rank - kept:])
+    if any(n == 0 for n in ends):                       # -1 would say nothing
+        return reshape(x, (math.prod(x.shape[: x.rank - kept]), *ends))
+    return reshape(x, (-1, *ends))
 
 
 @library("mm(Tensor self, Tensor mat2) -> Tensor", layout=product(),
@@ -45,12 +54,12 @@ def _(g, x, y, beta, alpha):
 
 
 @composition("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", method=False,
-             autocast="lower", samples=(call(t(2, 3), t(4, 3), t(4)), call(t(2, 3), t(4, 3)), call(t(2, 5, 3), t(4, 3), t(4)), call(t(3), t(4, 3), t(4))))
+             autocast="lower", samples=(call(t(2, 3), t(4, 3), t(4)), call(t(2, 3), t(4, 3)), call(t(2, 5, 3), t(4, 3), t(4)), call(t(3), t(4, 3), t(4)), call(t(2, 5, 0), t(4, 0), t(4))))
 def linear(x, weight, bias):
     if not x.shape[-1] == weight.shape[-1]:
         raise ShapeError(f"[linear] mat1 and mat2 shapes cannot be multiplied: input {x.layout} and weight {weight.layout} "
                          f"(expected input.shape[-1] == weight.shape[1], got {x.shape[-1]} and {weight.shape[-1]})")
-    flat = x if x.rank == 2 else reshape(x, (-1, x.shape[-1]))
+    flat = x if x.rank == 2 else folded(x, 1)
     y = transpose(weight, 0, 1)
     out = mm(flat, y) if bias is None else addmm(bias, flat, y)
     return out if x.rank == 2 else reshape(out, (*x.shape[:-1], weight.shape[0]))
@@ -58,8 +67,8 @@ def linear(x, weight, bias):
 
 @linear.derivative
 def _(g, x, weight, bias):
-    rows = g if g.rank == 2 else reshape(g, (-1, g.shape[-1]))
-    flat = x if x.rank == 2 else reshape(x, (-1, x.shape[-1]))
+    rows = g if g.rank == 2 else folded(g, 1)
+    flat = x if x.rank == 2 else folded(x, 1)
     dx = mm(rows, weight)
     return (dx if x.rank == 2 else reshape(dx, x.shape), mm(transpose(rows, 0, 1), flat),
             None if bias is None else sum(rows, (0,)))
@@ -79,13 +88,13 @@ def _(gs, x, weight, bias):
     width = weight.shape[0] // 3
     zeros = lambda: full((*x.shape[:-1], width), 0, dtype=x.dtype)
     g = cat([zeros() if part is None else part for part in gs], -1)
-    rows, flat = reshape(g, (-1, weight.shape[0])), reshape(x, (-1, x.shape[-1]))
+    rows, flat = folded(g, 1), folded(x, 1)
     return (reshape(mm(rows, weight), x.shape), mm(transpose(rows, 0, 1), flat), None if bias is None else sum(rows, (0,)))
 
 
 @composition("matmul(Tensor self, Tensor other) -> Tensor",
              autocast="lower", samples=(call(t(2, 3), t(3, 4)), call(t(3), t(3)), call(t(2, 3), t(3)), call(t(3), t(3, 4)),
-                      call(t(2, 4, 3), t(3, 5)), call(t(2, 4, 3), t(2, 3, 5)), call(t(2, 1, 4, 3), t(5, 3, 2))))
+                      call(t(2, 4, 3), t(3, 5)), call(t(2, 4, 3), t(2, 3, 5)), call(t(2, 1, 4, 3), t(5, 3, 2)), call(t(2, 3, 0), t(0, 4)), call(t(2, 0, 0), t(2, 0, 3))))
 def matmul(x, y):
     if x.rank == 0 or y.rank == 0:
         raise ShapeError(f"[matmul] both arguments need at least 1 dimension, got {x.layout} and {y.layout}")
@@ -105,8 +114,7 @@ def matmul(x, y):
     if x.rank == 2 and y.rank == 2:
         return mm(x, y)
     if y.rank == 2:
-        return reshape(mm(reshape(x, (-1, x.shape[-1])), y), (*x.shape[:-1], y.shape[-1]))
+        return reshape(mm(folded(x, 1), y), (*x.shape[:-1], y.shape[-1]))
     batch = broadcast_shape((x.shape[:-2], y.shape[:-2]), "matmul")
-    flat = lambda v: reshape(v if tuple(v.shape[:-2]) == tuple(batch) else expand(v, (*batch, *v.shape[-2:])),
-                             (-1, *v.shape[-2:]))
+    flat = lambda v: folded(v if tuple(v.shape[:-2]) == tuple(batch) else expand(v, (*batch, *v.shape[-2:])), 2)
     return reshape(bmm(flat(x), flat(y)), (*batch, x.shape[-2], y.shape[-1]))
