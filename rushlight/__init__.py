@@ -73,6 +73,8 @@ _LAZY = {
     "backends": "backends",
     "testing": "testing",
     "profiler": "profiler",
+    "distributions": "distributions",
+    "jit": "jit",
 }
 # Functions that load their room when they are first asked for.
 _LAZY_FUNCTIONS = {
@@ -150,7 +152,7 @@ _LAZY_FUNCTIONS = {
     "load": "interop.checkpoint",
     "compile": "pipeline",
 }
-_PLANNED = ("jit", "distributed", "export", "func", "vmap")
+_PLANNED = ("distributed", "export", "func", "vmap")
 
 
 def __getattr__(name):

@@ -130,23 +130,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_WITH_VALUE = (
-    "--report", "--calls", "--kernel", "--op", "--json", "--rows", "-o", "--output", "--mode",
-    "--device",
-)  # fmt: skip
-_ALONE = ("-q", "--quiet", "-h", "--help", "--open", "--all")
+# Which words are ours, with a value or alone. What a command does not know is the script's.
+_WITH_VALUE = {
+    "explain": ("--kernel", "--op", "--json", "--rows", "-o", "--output", "--mode", "--device"),
+    "run": ("--report",),
+    "bisect": ("-o", "--output", "--mode", "--calls"),
+}
+_ALONE = {
+    "explain": ("-q", "--quiet", "-h", "--help", "--open", "--all"),
+    "run": (),
+    "bisect": ("-h", "--help"),
+}
 
 
 def split_script(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """['explain', ours..., SCRIPT, args...] -> (['explain', ours...], [SCRIPT, args...])."""
     ours, script = [words[0]], list[str]()
+    with_value, alone = _WITH_VALUE[words[0]], _ALONE[words[0]]
     rest = iter(words[1:])
     for word in rest:
         if word == "--":
             script += rest
-        elif word in _ALONE or word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
+        elif word in alone or word.startswith(tuple(f"{name}=" for name in with_value)):
             ours.append(word)
-        elif word in _WITH_VALUE:
+        elif word in with_value:
             value = next(rest, None)
             ours += [word] if value is None else [word, value]
         elif script or not word.startswith("-"):

@@ -32,6 +32,8 @@ ROOMS: dict[str, set[str]] = {
     "autograd": {"eager"},
     "linalg": {"eager"},
     "special": {"eager"},
+    "distributions": {"eager"},
+    "jit": {"nn"},
     "nn": {"ops", "eager"},
     "optim": {"ops", "eager", "nn"},
     "fx": {"ops"},

@@ -398,7 +398,7 @@ Own<Tensor> tensor_from_data(PyObject* data, PyObject* dtype) {
 }
 
 PyObject* tensor_numpy(Tensor* t) {
-  if (needs_grad(t))
+  if (needs_grad(t) && grad_mode())
     raise(PyExc_RuntimeError,
         "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.");
   if (t->layout->device != Device::CPU)
@@ -424,7 +424,7 @@ int tensor_getbuffer(PyObject* o, Py_buffer* view, int flags) {
   const Layout* l = t->layout;
   view->obj = nullptr;
   const char* format = buffer_format(l->dtype);
-  const char* refusal = needs_grad(t) ? "the tensor requires grad: detach() it first"
+  const char* refusal = needs_grad(t) && grad_mode() ? "the tensor requires grad: detach() it first"
                         : l->device != Device::CPU ? "the tensor is not on the CPU"
                         : !format     ? "the buffer protocol has no bfloat16"
                         : !l->contiguous && (flags & PyBUF_STRIDES) != PyBUF_STRIDES

@@ -18,9 +18,12 @@ from typing import Any, NamedTuple
 
 from rushlight.errors import user_line
 
+from . import standins
+
 # What stands elsewhere in Rushlight: a module of torch's, or the beginning of its name, and ours.
 MOVED = {
     "torch.nn.modules": "rushlight.nn",
+    "torch.nn.parallel": "rushlight.nn.parallel",
     "torch.nn.utils.clip_grad": "rushlight.nn.utils",
     "torch.nn.utils.convert_parameters": "rushlight.nn.utils",
     "torch.nn.utils.weight_norm": "rushlight.nn.utils",
@@ -36,6 +39,17 @@ MOVED = {
     "torch.autograd.functional": "rushlight.autograd.functional",
     "torch.autograd": "rushlight.autograd",
     "torch.profiler": "rushlight.profiler",
+    **{
+        f"torch.distributions.{name}": f"rushlight.distributions.{ours}"
+        for ours, names in {
+            "normal": "normal laplace cauchy gumbel half_normal",
+            "positive": "uniform exponential",
+            "discrete": "bernoulli categorical geometric one_hot_categorical",
+            "composed": "independent transformed_distribution log_normal mixture_same_family",
+            "distribution": "distribution",
+        }.items()
+        for name in names.split()
+    },
 }
 HELD = ("torch.backends",)  # their submodules are attributes of ours
 VERSION = "2.13.0+rushlight"
@@ -114,10 +128,10 @@ class Finder:
             except ModuleNotFoundError as error:
                 if error.name is None or not ours.startswith(error.name):
                     raise
-        content: Any = {
-            "torch.distributed": {"is_available": no, "is_initialized": no},
-            "torch.version": {"__version__": VERSION, "cuda": None, "hip": None},
-        }.get(name)
+        if parent in standins.HOLDING and last in vars(sys.modules[parent]):
+            inside = vars(sys.modules[parent])[last]
+            return inside if isinstance(inside, types.ModuleType) else None
+        content = standins.content(name, VERSION)
         if content is None:
             return None
         made = types.ModuleType(name)
@@ -151,10 +165,6 @@ def candidates(name: str) -> list[str]:
             found.append(ours)
             break
     return found
-
-
-def no() -> bool:
-    return False
 
 
 class Telling(types.ModuleType):

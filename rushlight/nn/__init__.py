@@ -129,6 +129,9 @@ from rushlight.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
+from rushlight.nn.parallel import (
+    DataParallel,
+)
 from rushlight.nn.parameter import (
     Buffer,
     Parameter,
@@ -182,4 +185,4 @@ from rushlight.nn.transformer import (
     TransformerEncoderLayer,
 )
 
-from . import functional, init, parameter, utils
+from . import functional, init, parallel, parameter, utils

@@ -1,8 +1,10 @@
-"""`rushlight.utils`: loading data (`utils.data`), gradient checkpointing (`utils.checkpoint`)."""
+"""`rushlight.utils`: loading data (`utils.data`), gradient checkpointing (`utils.checkpoint`),
+what a run reports (`utils.tensorboard`).
+"""
 
 
 def __getattr__(name):
-    if name in ("data", "checkpoint"):
+    if name in ("data", "checkpoint", "tensorboard"):
         from importlib import import_module
 
         return import_module(f"{__name__}.{name}")

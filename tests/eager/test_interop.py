@@ -398,3 +398,15 @@ def test_values_through_every_door(oracle):
         lambda: rl.stack(list(x)),
     ):
         assert np.array_equal(numpy_of(door()), a)
+
+
+def test_without_grad_mode_a_tensor_that_requires_grad_is_an_array(oracle):
+    for torch in (rl, oracle):
+        x = torch.ones(2, requires_grad=True)
+        with torch.no_grad():
+            assert x.numpy().tolist() == [1.0, 1.0]
+            assert np.asarray(x).tolist() == [1.0, 1.0]
+        with pytest.raises(RuntimeError, match="detach"):
+            x.numpy()
+        with pytest.raises(RuntimeError):
+            np.asarray(x)

@@ -94,14 +94,14 @@ def test_a_missing_name_says_what_is_near_and_is_reported(tmp_path):
 def test_a_missing_module_is_no_module_of_that_name(tmp_path):
     text = """
         try:
-            import torch.utils.tensorboard
+            import torch.utils.bottleneck
         except ModuleNotFoundError as error:
             print(error.name, "|", error)
         from torch import nothing_of_the_kind
     """
     done = run(tmp_path, text)
     assert done.returncode == 1
-    assert done.stdout.startswith("torch.utils.tensorboard | torch.utils.tensorboard is not in")
+    assert done.stdout.startswith("torch.utils.bottleneck | torch.utils.bottleneck is not in")
     assert "ImportError" in done.stderr and "nothing_of_the_kind" in done.stderr
 
 
@@ -132,3 +132,57 @@ def test_torch_that_is_loaded_stays(tmp_path):
     file.write_text(text)
     done = alone(file)
     assert "RuntimeError: [run] torch is loaded already" in done.stderr
+
+
+MODULES = """
+    import torch, torch.nn as nn
+    import torch._dynamo, torch._dynamo.config
+    import torch.cpu, torch.jit, torch.mps, torch.types, torch.xpu
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+    from torch.distributed import destroy_process_group, init_process_group
+    from torch.distributions.categorical import Categorical
+    from torch.distributions.kl import kl_divergence
+    from torch.distributions.utils import broadcast_all
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    from torch.nn.parallel.data_parallel import DataParallel
+    from torch.utils._pytree import tree_map
+    from torch.utils.tensorboard import SummaryWriter
+
+    assert DataParallel is nn.DataParallel and torch.jit.script(tree_map) is tree_map
+    assert not torch.xpu.is_available() and torch.cpu.is_available() and mp.cpu_count() > 0
+    torch._dynamo.config.suppress_errors = True
+    with torch._dynamo.config.patch(cache_size_limit=3):
+        assert torch._dynamo.config.cache_size_limit == 3
+    assert torch._dynamo.config.cache_size_limit == 8
+    for wrong, kind in (
+        (lambda: setattr(torch._dynamo.config, "supress_errors", True), AttributeError),
+        (lambda: init_process_group("gloo"), RuntimeError),
+        (lambda: dist.get_rank(), ValueError),
+        (lambda: DDP(nn.Linear(1, 1)), ValueError),
+    ):
+        try:
+            wrong()
+        except kind:
+            continue
+        raise SystemExit(f"no {kind}")
+    print("all there")
+"""
+
+
+def test_modules_without_a_room_answer_for_one_process(tmp_path):
+    done = run(tmp_path, MODULES)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "all there\n", "")
+
+
+def test_words_after_the_script_are_the_scripts(tmp_path):
+    text = "import sys; print(sys.argv[1:])"
+    file = tmp_path / "program.py"
+    file.write_text(text)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    given = ["--device", "cpu", "--all", "-o", "x", "-h", "--rows", "3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rushlight", "run", str(file), *given],
+        capture_output=True, text=True, env=environment, timeout=300,
+    )  # fmt: skip
+    assert done.stdout == f"{given}\n", done.stderr
