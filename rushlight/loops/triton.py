@@ -67,6 +67,8 @@ class Source:
     grid: str
     warps: int
     lines: dict = field(default_factory=dict, hash=False, compare=False)
+    stages: int = 1                 # steps of a loop whose loads are in flight
+    contracts: bool = False         # products and sums may become one operation
 
     @property
     def code(self):

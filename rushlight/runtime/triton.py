@@ -33,7 +33,7 @@ from rushlight.reasons import refuse
 
 from . import cache
 
-FORMAT = "1"
+FORMAT = "2"
 HINT = "pip install 'triton>=3.6,<3.10' (needed to compile for a GPU, not to run what is compiled)."
 STAGES = {"ttir": "ttir", "ttgir": "ttgir", "llir": "llvm_ir", "ptx": "ptx"}  # Triton's name: ours
 
@@ -163,6 +163,7 @@ def digest(source: Any, capability: int, debug: bool) -> str:
     """The name of a source's image: of what decides it."""
     told = require()
     facts = (source.mathematics, source.code, source.params, source.warps)
+    facts += (source.stages, source.contracts)
     parts = (FORMAT, told, capability, debug, *facts)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:40]
 
@@ -181,7 +182,9 @@ def compiled(source: Any, capability: int) -> Image:
 
 def to_ptx(source: Any, capability: int) -> tuple:
     """(text of each stage, milliseconds of each, Triton's metadata, what makes the image)."""
-    backend, options, ir, ast_source, target = prepared(capability, source.warps)
+    backend, options, ir, ast_source, target = prepared(
+        capability, source.warps, source.stages, source.contracts
+    )
     stages: dict[str, str] = {}
     times: dict[str, float] = {}
     began = time.perf_counter()
@@ -234,7 +237,7 @@ def to_ptx(source: Any, capability: int) -> tuple:
 
 
 @remembered
-def prepared(capability: int, warps: int) -> tuple:
+def prepared(capability: int, warps: int, stages: int = 1, contracts: bool = False) -> tuple:
     """Triton's parts for one target, imported at first use."""
     try:
         from triton._C.libtriton import ir
@@ -249,8 +252,8 @@ def prepared(capability: int, warps: int) -> tuple:
     options = backend.parse_options(
         {
             "num_warps": warps,
-            "num_stages": 1,
-            "enable_fp_fusion": False,  # as -ffp-contract=off: numbers are a contract
+            "num_stages": stages,
+            "enable_fp_fusion": contracts,  # mostly not, as -ffp-contract=off: numbers are a contract
             "enable_reflect_ftz": False,  # denormals stay
         }
     )
