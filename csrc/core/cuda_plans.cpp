@@ -316,10 +316,73 @@ struct ConvolutionPlan : DevicePlan {
   std::string text() const override { return "cudnn convolution"; }
 };
 
+// A kernel that takes whole operands: it is told their sizes and strides, four of each a buffer.
+struct TemplatePlan : DevicePlan {
+  static constexpr int kDims = 4;
+  Own<RoutineRecipeObject> recipe;
+  std::vector<int64_t> n;
+  bool empty = false;
+
+  DeviceKernel* kernel() const { return device_kernel_of(recipe->kernel); }
+  void describe(const char* op, const Layout* l) {
+    if (l->ndim > kDims)
+      raise(PyExc_RuntimeError, "[%s] kernel %s takes up to %d dims, got %d", op, kernel()->key,
+          kDims, l->ndim);
+    n.insert(n.end(), static_cast<size_t>(kDims - l->ndim), 1);
+    n.insert(n.end(), l->shape(), l->shape() + l->ndim);
+    n.insert(n.end(), static_cast<size_t>(kDims - l->ndim), 0);
+    n.insert(n.end(), l->strides(), l->strides() + l->ndim);
+  }
+  void run(Plan*, Call& call, Tensor* const* outs) override {
+    if (empty) return;
+    void* pointers[rl::kMaxInputs + rl::kMaxOutputs];
+    const int inputs = call.tensors.size();
+    for (int i = 0; i < inputs; i++) {
+      if (call.tensors[i]->layout->device != outs[0]->layout->device)
+        raise(PyExc_RuntimeError, "[%s] expected all tensors to be on %s, got one on %s",
+            call.op->text, device_name(outs[0]->layout->device).c_str(),
+            device_name(call.tensors[i]->layout->device).c_str());
+      pointers[i] = data_of(call.tensors[i]);
+    }
+    for (int i = 0; i < recipe->nouts; i++) pointers[inputs + i] = data_of(outs[i]);
+    Number numbers[kNumbers];
+    for (size_t i = 0; i < recipe->numbers->size(); i++) {
+      const NumberSlot& slot = (*recipe->numbers)[i];
+      numbers[i] = number_from(call.values[slot.param], slot.how);
+    }
+    const int device = cuda_index(outs[0]->layout);
+    if (!rl::cuda::device_launch(call.op->text, kernel(), device, n.data(), pointers, numbers))
+      fail(ErrorKind::NotImplemented, "[%s] kernel %s has no variant for this call",
+          call.op->text, kernel()->key);
+  }
+  std::string text() const override { return kernel()->key; }
+};
+
+std::shared_ptr<DevicePlan> template_plan(Plan* p, Call& call, RoutineRecipeObject* r) {
+  auto made = std::make_shared<TemplatePlan>();
+  made->recipe = Own<RoutineRecipeObject>::borrow(r);
+  const DeviceKernel* k = made->kernel();
+  if (k->inputs != call.tensors.size() || k->outputs != r->nouts ||
+      k->KernelEntry::numbers != static_cast<int>(r->numbers->size()) ||
+      k->outer != 2 * TemplatePlan::kDims)
+    raise(PyExc_RuntimeError,
+        "[%s] kernel %s takes %d tensors and %d numbers and gives %d; the call has %d, %zu and %d",
+        call.op->text, k->key, k->inputs, k->KernelEntry::numbers, k->outputs, call.tensors.size(),
+        r->numbers->size(), r->nouts);
+  for (int i = 0; i < call.tensors.size(); i++)
+    made->describe(call.op->text, call.tensors[i]->layout);
+  for (int i = 0; i < r->nouts; i++) {
+    made->describe(call.op->text, p->outs[i]);
+    made->empty |= p->outs[i]->numel == 0;
+  }
+  return made;
+}
+
 std::shared_ptr<DevicePlan> routine_plan(Plan* p, Call& call, RoutineRecipeObject* r) {
   p->nouts = r->nouts;
   for (int i = 0; i < r->nouts; i++)
     p->outs[i] = on_device(r->outs[i], call.device, r->outs[i]->dtype);
+  if (r->kernel) return template_plan(p, call, r);
   const std::string name = r->routine->name;
   if (name == "convolution" && rl::cuda::cudnn().missing().empty() && call.tensors.size() <= 3) {
     const Layout* in[3] = {};

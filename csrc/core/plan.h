@@ -40,10 +40,11 @@ struct GemmRecipeObject {
   int x, y, bias, alpha, beta;                       // parameter indices, -1: absent
   int out_dtype;                                     // -1: that of x
 };
-// A routine of rt, for one set of operand layouts.
+// A routine of rt, or a kernel of a GPU that takes whole operands, for one set of operand layouts.
 struct RoutineRecipeObject {
   PyObject_HEAD
-  const rl::Routine* routine;
+  const rl::Routine* routine;                        // null: only a kernel
+  PyObject* kernel;                                  // owned: a DeviceKernel, or null
   int nouts, writes;                                 // writes: the operand that output 0 begins as, -1
   bool strided;                                      // it takes operands as they lie
   Layout* outs[4];                                   // owned

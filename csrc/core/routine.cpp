@@ -1,8 +1,10 @@
-// RoutineRecipe: a routine of rt with its static ints and its outputs' layouts; and running it.
+// RoutineRecipe: a routine of rt with its static ints and its outputs' layouts; and running it. In
+// its place a GPU's kernel may stand that takes whole operands (cuda_plans.cpp runs those).
 // Takes a plan (or a recipe) and a Call; gives the outputs, or fills given ones.
 // Invariant: the routine sees contiguous memory unless the recipe says `strided`, and no output that
 // overlaps an operand, except the one that it writes.
 #include "convert.h"
+#include "cuda.h"
 #include "dtype.h"
 #include "plan.h"
 #include "released.h"
@@ -26,12 +28,12 @@ Layout* read_layout(PyObject* entry) {
 
 PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* keywords[] = {
-      "routine", "outputs", "ints", "numbers", "writes", "strided", nullptr};
-  PyObject *outputs, *ints = nullptr, *numbers = nullptr;
+      "routine", "outputs", "ints", "numbers", "writes", "strided", "kernel", nullptr};
+  PyObject *outputs, *ints = nullptr, *numbers = nullptr, *kernel = Py_None;
   const char* name;
   int writes = -1, strided = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|OOip", const_cast<char**>(keywords), &name,
-          &outputs, &ints, &numbers, &writes, &strided))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|OOipO", const_cast<char**>(keywords), &name,
+          &outputs, &ints, &numbers, &writes, &strided, &kernel))
     return nullptr;
   return guarded([&] {
     Own<RoutineRecipeObject> r(self_of(check(type->tp_alloc(type, 0))));
@@ -40,7 +42,14 @@ PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     r->writes = writes;
     r->strided = strided;
     r->routine = rl::routine_find(name);
-    if (!r->routine) raise(PyExc_KeyError, "[RoutineRecipe] no routine %s", name);
+    if (kernel != Py_None) {
+      if (!is_device_kernel(kernel))
+        raise(PyExc_TypeError, "[RoutineRecipe] the kernel of %s is a DeviceKernel, got %s", name,
+            Py_TYPE(kernel)->tp_name);
+      r->kernel = Py_NewRef(kernel);
+    } else if (!r->routine) {
+      raise(PyExc_KeyError, "[RoutineRecipe] no routine %s", name);
+    }
     Ref outs = checked(PySequence_Tuple(outputs));
     if (PyTuple_GET_SIZE(outs.py()) < 1 || PyTuple_GET_SIZE(outs.py()) > 4)
       raise(PyExc_ValueError, "[RoutineRecipe] %s with %zd outputs; 1 to 4 are possible", name,
@@ -77,12 +86,15 @@ void recipe_dealloc(PyObject* o) {
   for (int i = 0; i < r->nouts; i++) rl::decref(r->outs[i]);
   delete r->ints;
   delete r->numbers;
+  Py_XDECREF(r->kernel);
   type->tp_free(o);
   Py_DECREF(type);
 }
 
 PyObject* recipe_repr(PyObject* o) {
-  return PyUnicode_FromFormat("<RoutineRecipe %s>", self_of(o)->routine->name);
+  const RoutineRecipeObject* r = self_of(o);
+  const char* name = r->kernel ? device_kernel_of(r->kernel)->key : r->routine->name;
+  return PyUnicode_FromFormat("<RoutineRecipe %s>", name);
 }
 
 template <class F>
@@ -108,6 +120,8 @@ Layout* layout_read(
 
 void routine_build(Plan* p, const Call& call) {
   const RoutineRecipeObject* r = p->routine;
+  if (r->kernel)
+    raise(PyExc_RuntimeError, "[%s] a kernel of the GPU takes tensors there", call.op->text);
   if (r->writes >= call.tensors.size())
     raise(PyExc_RuntimeError, "[%s] the routine writes operand %d of %d", call.op->text, r->writes,
         call.tensors.size());

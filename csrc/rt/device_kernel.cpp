@@ -425,6 +425,12 @@ bool device_run(const char* op, const LoopPlan* plan, int device, void* const* p
   return walk(launcher, plan, 0, n.data(), p);
 }
 
+bool device_launch(const char* op, DeviceKernel* kernel, int device, const int64_t* n,
+                   void* const* pointers, const Number* numbers) {
+  Launcher launcher{op, kernel, device, numbers};
+  return launcher.run(n, pointers);
+}
+
 std::vector<FunctionFacts> device_kernel_facts(DeviceKernel* kernel, int device) {
   std::vector<FunctionFacts> facts;
   Launcher launcher{"DeviceKernel", kernel, device, nullptr};

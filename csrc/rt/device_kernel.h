@@ -95,6 +95,10 @@ inline const DeviceKernel* device_kernel(const KernelEntry* k) {
 // Queues a planned call on the device's current stream. Pointers include offsets; outputs that are
 // added into are zero. False: nothing was done, since no variant takes these addresses.
 bool device_run(const char* op, const LoopPlan*, int device, void* const* pointers, const Number*);
+// The same without loops, for a kernel that is told its operands' sizes and strides: n as its record
+// says.
+bool device_launch(const char* op, DeviceKernel*, int device, const int64_t* n,
+                   void* const* pointers, const Number*);
 // Loads what the kernel has for a device; what compiled explorers ask: registers, local (spilled)
 // bytes of each launch.
 struct FunctionFacts {

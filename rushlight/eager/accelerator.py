@@ -6,10 +6,12 @@ there and its results come back, with a reason too.
 """
 
 from rushlight.errors import CompilerBug, Unsupported
-from rushlight.ops import TABLE
+from rushlight.ops import TABLE, flash
+from rushlight.ops.declare import HALVES
 from rushlight.reasons import refuse
 from rushlight.runtime.cuda import kernels, libraries, opening
 
+WHOLE = "flash_attention"  # how keys of templates begin
 HINT = "Prebuild the kernels for this GPU: rushlight prebuild."
 
 
@@ -34,16 +36,20 @@ def build(key, capability):
     built.
     """
     op, kernel = kernel_of(key)
-    if kernel is None:
+    whole = key.startswith(WHOLE)
+    if kernel is None and not whole:
         return None
     try:
-        from rushlight.loops import triton_forms
+        from rushlight.loops import triton_attention, triton_forms
         from rushlight.runtime import triton
     except ImportError as error:  # an installation without the compiler's parts
         refuse("eager.host_fallback", key, str(error), HINT)
         return None
     try:
-        record, sources = triton_forms.record(kernel, key=key, cost=op.cost, origin=op.where)
+        if whole:
+            record, sources = triton_attention.record(key, capability)
+        else:
+            record, sources = triton_forms.record(kernel, key=key, cost=op.cost, origin=op.where)
         made = triton.build(record, sources, capability)
     except (Unsupported, CompilerBug, NotImplementedError) as error:
         refuse("eager.host_fallback", key, str(error).splitlines()[0], HINT)
@@ -76,6 +82,22 @@ def kernel_for(key, device):
     if found is None and kernels.builder is None:
         refuse("eager.host_fallback", key, "no pack has a kernel for it", HINT)
     return key if found is None else found
+
+
+def whole_kernel(op, a):
+    """The kernel of a library call that a template does on its whole operands; None where there is
+    none."""
+    if not op.name.startswith(WHOLE) or a["query"].dtype not in HALVES:
+        return None
+    from rushlight.loops.triton_attention import key_of
+
+    mode = "bias" if a["bias"] is not None else "causal" if a["is_causal"] else ""
+    sizes = a["query"].shape[-1], a["value"].shape[-1]
+    if max(sizes) > flash.LARGEST or (a["bias"] is not None and a["is_causal"]):
+        return None
+    return kernels.find(
+        key_of(op.name, a["query"].dtype, *sizes, mode), int(a.device.split(":")[1])
+    )
 
 
 def told_of_host(op, a):

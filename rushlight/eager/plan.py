@@ -276,7 +276,8 @@ def routine(recorder, op, a, inputs):
     if any(x is not y for (_, x), (_, y) in zip(a.operands(), changed.operands())):
         return program.build(recorder, inputs, recorder.record(op, changed))
     told = op.body(*a.values)  # checks its arguments
-    if on_cuda(a):
+    kernel = accelerator().whole_kernel(op, a) if on_cuda(a) else None
+    if kernel is None and (on_cuda(a) or op.routine.startswith("flash_")):
         from .composed import composed
 
         if (out := composed(recorder, op, a)) is not None:
@@ -294,6 +295,7 @@ def routine(recorder, op, a, inputs):
         tuple(numbers_of(op, best, changed.values)),
         writes,
         op.strided,
+        kernel,
     )
 
 

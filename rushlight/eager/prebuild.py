@@ -13,7 +13,7 @@ import re
 import time
 from typing import NamedTuple
 
-from rushlight.loops import library, triton_forms
+from rushlight.loops import library, triton_attention, triton_forms
 from rushlight.reasons import refuse
 from rushlight.runtime import triton
 
@@ -37,7 +37,7 @@ def prebuild(capability, folder, only="", jobs=None, progress=None):
 
     triton.require()
     start, jobs = time.perf_counter(), jobs or os.cpu_count() or 1
-    wanted = [k.name for _, k in library.kernels("cuda") if re.search(only, k.name)]
+    wanted = [k.name for _, k in kernels(only)]
     refused, images = [], 0
     path = os.path.join(folder, f"kernels_sm{capability}.pack")
     os.makedirs(folder, exist_ok=True)
@@ -72,16 +72,32 @@ def built(wanted, only, capability, jobs):
         yield from pool.imap(one, range(len(wanted)), chunksize=4)
 
 
+class Template(NamedTuple):
+    """In the place of loop IR: a kernel that is written by hand."""
+
+    name: str
+
+
+def kernels(only):
+    """(operator, loop IR or Template) of each kernel whose key matches."""
+    templates = [(None, Template(key)) for key in triton_attention.keys()]
+    found = [*library.kernels("cuda"), *templates]
+    return [(op, k) for op, k in found if re.search(only, k.name)]
+
+
 work = {}  # of this process: what `one` builds
 
 
 def begin(only, capability):
-    work["kernels"] = [(op, k) for op, k in library.kernels("cuda") if re.search(only, k.name)]
+    work["kernels"] = kernels(only)
     work["capability"] = capability
 
 
 def one(i):
     op, kernel = work["kernels"][i]
+    if op is None:
+        record, sources = triton_attention.record(kernel.name, work["capability"])
+        return triton.build(record, sources, work["capability"], stages=False)
     general = kernel.name.split(".")[1] not in WHOLE
     try:
         record, sources = triton_forms.record(

@@ -10,6 +10,7 @@ from . import (
            creation,
            elementary,
            factorizations,
+           flash,
            fused,
            gamma,
            indexing,
@@ -38,6 +39,7 @@ from .declare import Op
 from .values import TABLE
 
 __all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "complexes", "convolution",
-           "creation", "elementary", "factorizations", "fused", "gamma", "indexing", "logic", "losses", "matrix", "normalization", "norms",
+           "creation", "elementary", "factorizations", "flash", "fused", "gamma", "indexing", "logic", "losses", "matrix",
+           "normalization", "norms",
            "optimizers", "ordering", "pointwise", "pooling", "products", "rearranging", "recurrent", "reductions",
            "resampling", "rounding", "scans", "scattering", "statistics", "triangles", "views"]

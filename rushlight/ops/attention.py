@@ -1,7 +1,7 @@
 """Attention: two batched products around one kernel that scales, masks and normalises the scores."""
 import math
 
-from . import promotion
+from . import flash, promotion
 from .creation import counted_dropout, steps
 from .declare import composition, derived, rows
 from .layouts import ShapeError, same_rows
@@ -65,8 +65,6 @@ def checked(q, k, v, mask, is_causal):
 
 def attended(q, k, v, mask, is_causal, scale, enable_gqa, drop=lambda weights: weights):
     """The heads of query that share a head of key and value stand below one another in its product: nothing is repeated."""
-    checked(q, k, v, mask, is_causal)
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     heads = length = None
     if enable_gqa and q.rank > 2 and not q.shape[-3] == k.shape[-3]:
         heads, length = q.shape[-3:-1]
@@ -103,6 +101,10 @@ def scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale, ena
     if dropout_p:
         raise NotImplementedError("[scaled_dot_product_attention] dropout inside attention is drawn by "
                                   "nn.functional.scaled_dot_product_attention")
+    checked(q, k, v, mask, is_causal)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    if flash.takes(q, k, v, mask, scale, enable_gqa):
+        return flash.whole(q, k, v, mask, is_causal, scale)
     return attended(q, k, v, mask, is_causal, scale, enable_gqa)
 
 
@@ -111,4 +113,6 @@ def scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale, ena
              autocast="lower", samples=(call(t(2, 5, 4), t(2, 6, 4), t(2, 6, 3), None, False, None, False, 0.5, 7, 100),))
 def attention_with_dropout(q, k, v, mask, is_causal, scale, enable_gqa, p, seed, offset):
     """The same with weights dropped by counter: one a weight, from (seed, offset)."""
+    checked(q, k, v, mask, is_causal)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     return attended(q, k, v, mask, is_causal, scale, enable_gqa, lambda weights: counted_dropout(weights, p, seed, offset))
