@@ -185,20 +185,40 @@ std::shared_ptr<DevicePlan> host_plan(std::string what, std::shared_ptr<LeafPlan
   return made;
 }
 
+// A matrix of half types whose rows begin at odd places, as the library's slow kernels take it: the
+// same with rows at multiples of 16 bytes, or null. `passes`: how often each element is used.
+Layout* padded_matrix(const Layout* l, int64_t passes) {
+  constexpr int64_t kEven = 8, kWorthCopying = 256, kSmall = 1 << 16;
+  const int nd = l->ndim;
+  if (nd < 2 || rl::itemsize(l->dtype) != 2 || passes < kWorthCopying || l->numel < kSmall)
+    return nullptr;
+  const int row = l->strides()[nd - 1] == 1 ? nd - 2 : nd - 1, along = nd - 2 + (nd - 1 - row);
+  if (l->strides()[along] != 1 || l->dims[row] == 1 || l->strides()[row] % kEven == 0)
+    return nullptr;
+  int64_t strides[3] = {};
+  strides[along] = 1;
+  strides[row] = (l->dims[along] + kEven - 1) / kEven * kEven;
+  if (nd == 3) strides[0] = strides[row] * l->dims[row];
+  return rl::layout_intern(l->dtype, l->device, nd, l->shape(), strides);
+}
+
 struct GemmPlan : DevicePlan {
   int params[3], alpha, beta;
   std::shared_ptr<rl::cuda::DeviceGemm> gemm;
-  Layout* copies[3] = {};  // owned; null: taken as it lies
+  Layout* copies[3] = {};    // owned; null: taken as it lies
+  Layout* target = nullptr;  // owned; what the library writes, where that is not the output
 
   GemmPlan() = default;
   GemmPlan(const GemmPlan& o) : DevicePlan(o), alpha(o.alpha), beta(o.beta), gemm(o.gemm) {
     std::copy(o.params, o.params + 3, params);
     for (int i = 0; i < 3; i++)
       if ((copies[i] = o.copies[i])) rl::incref(copies[i]);
+    if ((target = o.target)) rl::incref(target);
   }
   ~GemmPlan() override {
     for (Layout* l : copies)
       if (l) rl::decref(l);
+    if (target) rl::decref(target);
   }
   static Layout* operand(const Call& call, int param) {
     return param < 0 || call.values[param] == Py_None ? nullptr
@@ -209,10 +229,18 @@ struct GemmPlan : DevicePlan {
     for (int i = 0; i < 3; i++) {
       Layout* l = operand(call, params[i]);
       taken[i] = copies[i] ? copies[i] : l;
-      if (!l || copies[i] || (i < 2 ? rl::gemm_takes(l) : true)) continue;
-      taken[i] = copies[i] = rl::layout_dense(l->dtype, l->device, l->ndim, l->dims);
+      if (!l || copies[i] || i == 2) continue;
+      const int64_t passes = i ? out->dims[out->ndim - 2] : out->dims[out->ndim - 1];
+      if (!rl::gemm_takes(l))
+        copies[i] = rl::layout_dense(l->dtype, l->device, l->ndim, l->dims);
+      else
+        copies[i] = padded_matrix(l, passes);
+      if (copies[i]) taken[i] = copies[i];
     }
-    gemm = rl::cuda::device_gemm(call.op->text, taken[0], taken[1], taken[2], out);
+    if (target) rl::decref(target);
+    target = padded_matrix(out, taken[0]->dims[out->ndim - 1]);
+    gemm = rl::cuda::device_gemm(
+        call.op->text, taken[0], taken[1], taken[2], target ? target : out);
   }
   void run(Plan*, Call& call, Tensor* const* outs) override {
     Own<Tensor> changed[3];
@@ -230,15 +258,22 @@ struct GemmPlan : DevicePlan {
     }
     const double a = alpha < 0 ? 1.0 : number_from(call.values[alpha], 'f').f;
     const double b = beta < 0 ? 1.0 : number_from(call.values[beta], 'f').f;
+    Own<Tensor> apart;
+    if (target) {
+      rl::incref(target);
+      apart = tensor_empty(target);
+    }
+    Tensor* out = target ? apart.get() : outs[0];
     // A bias that the library cannot broadcast itself is laid into the output first.
     if (pointers[2] && rl::cuda::device_gemm_lays_bias(gemm.get(), b)) {
       Tensor* bias = changed[2] ? changed[2].get() : tensor_of(call.values[params[2]]);
-      if (b != 0) cuda_copy_within(outs[0], bias);
-      pointers[2] = data_of(outs[0]);
+      if (b != 0) cuda_copy_within(out, bias);
+      pointers[2] = data_of(out);
     }
     rl::cuda::run_counts().library++;
     rl::cuda::device_gemm_run(gemm.get(), cuda_index(outs[0]->layout), pointers[0], pointers[1],
-        pointers[2], data_of(outs[0]), a, b);
+        pointers[2], data_of(out), a, b);
+    if (target) cuda_copy_within(outs[0], out);
   }
   std::string text() const override { return "cublasLt matmul"; }
   std::shared_ptr<DevicePlan> into(Plan*, Call& call, Tensor* const* outs, int) override {

@@ -28,7 +28,7 @@ DeviceState* states() {
 
 struct ThreadState {
   int device = 0;
-  Context context = nullptr;  // the one this thread has, as far as we know
+  int active = -1;            // whose context this thread has, as far as we know
   Stream streams[kMaxDevices] = {};
 };
 thread_local ThreadState here;
@@ -71,10 +71,9 @@ Context context_of(int device) {
 
 const Driver& activate(int device) {
   const Driver& d = driver();
-  const Context wanted = context_of(device);
-  if (here.context != wanted) {
-    check(d.context_set(wanted), "cuCtxSetCurrent");
-    here.context = wanted;
+  if (here.active != device) {
+    check(d.context_set(context_of(device)), "cuCtxSetCurrent");
+    here.active = device;
   }
   return d;
 }

@@ -5,7 +5,8 @@
 //
 // Requests up to 1 MiB share segments of 2 MiB; up to 10 MiB, segments of 20 MiB; larger ones have
 // segments of their own size in steps of 2 MiB. The smallest block that fits is taken, and cut
-// where enough is left over.
+// where enough is left over. The latest few small blocks that were freed are parked by size, and
+// taken again as they are: a loop of small operators neither cuts nor joins anything.
 #include "cuda_memory.h"
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 namespace rl::cuda {
 namespace {
 
+constexpr int kParkedSizes = 64, kParkedDeep = 8;
 constexpr int64_t kUnit = 512, kSmallMost = 1 << 20, kSmallSegment = 2 << 20,
                   kLargeSegment = 20 << 20, kMiddleMost = 10 << 20, kRound = 2 << 20;
 
@@ -29,7 +31,7 @@ struct Block {
   Block *before, *after;  // neighbours in the segment
   Stream stream;
   int device;
-  bool used, small;
+  bool used, small, parked;
   int waiting;  // events that must come first
   std::vector<Stream>* others;
 };
@@ -52,6 +54,8 @@ struct Pool {
   Free free[2];                      // large, small
   std::map<char*, Block*> segments;  // first block of each
   std::vector<Waiting> waiting;
+  std::vector<Block*> parked[kParkedSizes];  // free blocks of that many units, the latest last
+  int parked_count = 0;
   MemoryStats stats = {};
 };
 
@@ -85,10 +89,8 @@ void take_free(Pool& p, Block* b) {
 }
 
 // The block is nobody's now: joined with free neighbours and put back.
-void settle(Pool& p, Block* b) {
-  count(p.stats.active_bytes, b, -b->size);
-  count(p.stats.active, b, -1);
-  const auto idle = [](const Block* n) { return n && !n->used && !n->waiting; };
+void join(Pool& p, Block* b) {
+  const auto idle = [](const Block* n) { return n && !n->used && !n->waiting && !n->parked; };
   if (Block* n = b->before; idle(n)) {
     take_free(p, n);
     n->size += b->size;
@@ -105,6 +107,44 @@ void settle(Pool& p, Block* b) {
     delete n;
   }
   put_free(p, b);
+}
+
+void settle(Pool& p, Block* b) {
+  count(p.stats.active_bytes, b, -b->size);
+  count(p.stats.active, b, -1);
+  const int64_t units = b->size / kUnit;
+  if (b->small && units < kParkedSizes && p.parked[units].size() < kParkedDeep) {
+    b->parked = true;
+    p.parked[units].push_back(b);
+    ++p.parked_count;
+    return;
+  }
+  join(p, b);
+}
+
+// What is parked is free like the rest.
+void unpark(Pool& p) {
+  if (!p.parked_count) return;
+  for (std::vector<Block*>& all : p.parked) {
+    for (Block* b : all) {
+      b->parked = false;
+      join(p, b);
+    }
+    all.clear();
+  }
+  p.parked_count = 0;
+}
+
+// A parked block of that size; null: there is none of this stream.
+Block* parked(Pool& p, int64_t size, Stream stream) {
+  if (size >= kUnit * kParkedSizes) return nullptr;
+  std::vector<Block*>& all = p.parked[size / kUnit];
+  if (all.empty() || all.back()->stream != stream) return nullptr;
+  Block* b = all.back();
+  all.pop_back();
+  --p.parked_count;
+  b->parked = false;
+  return b;
 }
 
 // Blocks whose last event has come are free again. `all`: the host waits for them.
@@ -191,6 +231,7 @@ Block* new_segment(Pool& p, int device, Stream stream, int64_t size, bool small)
                        device,
                        false,
                        small,
+                       false,
                        0,
                        nullptr};
   p.segments[b->at] = b;
@@ -199,17 +240,17 @@ Block* new_segment(Pool& p, int device, Stream stream, int64_t size, bool small)
   return b;
 }
 
-Block* block_alloc(int device, int64_t asked) {
-  Pool& p = pool(device);
-  collect(p, device);
-  const Stream stream = current_stream(device);
-  const int64_t size = std::max(kUnit, (asked + kUnit - 1) / kUnit * kUnit);
-  const bool small = size <= kSmallMost;
+// A free block of that size, cut out of a larger one or of a new segment.
+Block* block_cut(Pool& p, int device, Stream stream, int64_t size, bool small, int64_t asked) {
   Block probe{};
   probe.stream = stream;
   probe.size = size;
   Free& free = p.free[small];
-  const auto found = free.lower_bound(&probe);
+  auto found = free.lower_bound(&probe);
+  if (p.parked_count && (found == free.end() || (*found)->stream != stream)) {
+    unpark(p);
+    found = free.lower_bound(&probe);
+  }
   Block* b = nullptr;
   if (found != free.end() && (*found)->stream == stream) {
     b = *found;
@@ -226,12 +267,24 @@ Block* block_alloc(int device, int64_t asked) {
   const int64_t rest = b->size - size;
   if (small ? rest >= kUnit : rest > kSmallMost) {
     Block* tail =
-        new Block{b->at + size, rest, 0, b, b->after, stream, device, false, small, 0, nullptr};
+        new Block{b->at + size, rest, 0, b, b->after, stream, device, false, small, false, 0,
+                  nullptr};
     if (b->after) b->after->before = tail;
     b->after = tail;
     b->size = size;
     put_free(p, tail);
   }
+  return b;
+}
+
+Block* block_alloc(int device, int64_t asked) {
+  Pool& p = pool(device);
+  collect(p, device);
+  const Stream stream = current_stream(device);
+  const int64_t size = std::max(kUnit, (asked + kUnit - 1) / kUnit * kUnit);
+  const bool small = size <= kSmallMost;
+  Block* b = parked(p, size, stream);
+  if (!b) b = block_cut(p, device, stream, size, small, asked);
   b->used = true;
   b->asked = asked;
   count(p.stats.allocated_bytes, b, b->size);
@@ -298,7 +351,10 @@ void memory_used_on(Storage* s, Stream stream) {
     b->others->push_back(stream);
 }
 
-MemoryStats memory_stats(int device) { return pool(check_device(device)).stats; }
+MemoryStats memory_stats(int device) {
+  unpark(pool(check_device(device)));
+  return pool(device).stats;
+}
 
 namespace {
 template <class F>
@@ -323,6 +379,7 @@ int64_t memory_empty_cache(int device) {
   Pool& p = pool(device);
   const Driver& d = activate(device);
   collect(p, device, true);
+  unpark(p);
   int64_t freed = 0;
   for (Free& free : p.free)
     for (auto i = free.begin(); i != free.end();) {
@@ -346,7 +403,8 @@ void memory_info(int device, int64_t* free, int64_t* total) {
 }
 
 void memory_blocks(int device, void (*each)(void*, const BlockInfo&), void* context) {
-  for (const auto& [at, first] : pool(check_device(device)).segments) {
+  unpark(pool(check_device(device)));
+  for (const auto& [at, first] : pool(device).segments) {
     int64_t whole = 0;
     for (const Block* b = first; b; b = b->after) whole += b->size;
     for (const Block* b = first; b; b = b->after)

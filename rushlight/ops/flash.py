@@ -14,7 +14,7 @@ from .promotion import numeric
 from .reductions import amax, sum
 from .samples import call, t
 from .values import TABLE
-from .views import expand, reshape, transpose
+from .views import expand, permute, reshape, transpose
 
 LARGEST = 256                       # elements of a head
 Q, K, V = t(2, 4, 5, 4), t(2, 2, 6, 4), t(2, 2, 6, 3)
@@ -54,10 +54,12 @@ def whole(q, k, v, mask, is_causal, scale):
 
 def forward_layouts(q, k, v, *_):
     """The output lies as the queries do (heads or rows outermost), so that merging heads copies nothing."""
+    return [dense((*q.shape[:-1], v.shape[-1]), q.dtype, order_of(q), q.device), tuple(q.shape[:-1])]
+
+
+def order_of(q):
     order = memory_order([q.layout], 4)
-    rows_first = order.index(2) < order.index(1)
-    shape = (*q.shape[:-1], v.shape[-1])
-    return [dense(shape, q.dtype, (0, 2, 1, 3) if rows_first else None, q.device), tuple(q.shape[:-1])]
+    return (0, 2, 1, 3) if order.index(2) < order.index(1) else (0, 1, 2, 3)
 
 
 def check(q, k, v, bias):
@@ -98,7 +100,7 @@ def _(gs, outs, q, k, v, bias, is_causal, scale):
          promote=numeric.of("grad", "query", "key", "value", "bias", "output"),
          layout=shaped(lambda g, q, k, v, *_: [like_operands([x.layout], tuple(x.shape), q.dtype, q.device) for x in (q, k, v)]),
          routine="flash_attention_backward", strided=True, method=False, function=False,
-         samples=(call(OUT, Q, K, V, None, OUT, LOGS, False, 0.5), call(OUT, Q, K, V, None, OUT, LOGS, True, 0.5),
+         samples=(call(OUT, Q, K, V, None, OUT, LOGS, False, 0.5), call(OUT, t(2, 4, 5, 4, order=(0, 2, 1, 3)), K, V, None, OUT, LOGS, True, 0.5),
                   call(OUT, Q, K, V, t(2, 4, 5, 6), OUT, LOGS, False, 0.3)))
 def flash_attention_backward(grad, q, k, v, bias, output, logs, is_causal, scale):
     """The gradients of query, key and value."""
@@ -141,6 +143,14 @@ def scores_of(q, k, bias, is_causal, scale):
     return s
 
 
+def laid(x, order):
+    """The same with the dims in this order in memory."""
+    if tuple(order) == (0, 1, 2, 3):
+        return x
+    back = tuple(sorted(range(4), key=lambda i: order[i]))
+    return permute(TABLE["clone"](permute(x, tuple(order)), memory_format="contiguous"), back)
+
+
 def softmax_of(s):
     """(weights, sums of exponentials less their largest, the largest)."""
     top = TABLE["detach"](amax(s, (-1,), True))
@@ -155,7 +165,7 @@ def spelled(q, k, v, bias, is_causal, scale):
     weights, total, top = softmax_of(scores_of(q, k, bias, is_causal, scale))
     (weights,) = together(q, k, weights)
     out = reshape(matmul(weights, v.to(weights.dtype)), (*q.shape[:-1], v.shape[-1])).to(q.dtype)
-    return out, reshape(where(eq(total, 0), float("inf"), log(total) + top), tuple(q.shape[:-1]))
+    return laid(out, order_of(q)), reshape(where(eq(total, 0), float("inf"), log(total) + top), tuple(q.shape[:-1]))
 
 
 def changes(weights, g, out, v):
@@ -174,4 +184,4 @@ def spelled_backward(g, q, k, v, bias, out, logs, is_causal, scale):
     dq = reshape(matmul(ds, k.to(wide)), tuple(q.shape))
     turned = lambda x: transpose(x, -2, -1)
     dk, dv = matmul(turned(ds), rows.to(wide)), matmul(turned(weights), g.to(wide))
-    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
+    return tuple(laid(d.to(x.dtype), memory_order([x.layout], 4)) for d, x in ((dq, q), (dk, k), (dv, v)))

@@ -54,6 +54,21 @@ def check_products_of_every_layout():
             close(out, a.double() @ b.double(), tolerance)
 
 
+def check_matrices_whose_rows_begin_at_odd_places():
+    """Half types: through copies whose rows do not, operands and the result."""
+    rl.manual_seed(0)
+    for dtype, tolerance in ((rl.bfloat16, 2e-2), (rl.float16, 2e-3)):
+        x, w, bias = (rl.randn(*n).to(dtype) for n in ((300, 264), (303, 264), (303,)))
+        for call in (
+            lambda x, w, b: x @ w.t(), lambda x, w, b: F.linear(x, w, b),
+            lambda x, w, b: (x @ w.t()) @ w, lambda x, w, b: (x @ w.t()).t() @ x,
+            lambda x, w, b: rl.addmm(b, x, w.t(), beta=0.5),
+        ):  # fmt: skip
+            out = call(x.cuda(), w.cuda(), bias.cuda())
+            assert out.is_contiguous()
+            close(out, call(x.double(), w.double(), bias.double()), tolerance)
+
+
 def check_batches():
     x, y = rl.randn(3, 5, 7), rl.randn(3, 7, 4)
     for a, b in (

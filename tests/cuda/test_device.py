@@ -178,6 +178,44 @@ def test_training(make):
     np.testing.assert_allclose(losses["cuda"], losses["cpu"], rtol=2e-3)
 
 
+@pytest.mark.parametrize("dtype", [rl.float16, rl.bfloat16])
+@pytest.mark.parametrize(
+    "heads, sizes, mode",
+    [
+        ((4, 4), (256, 256, 64), "causal"), ((4, 4), (128, 384, 64), ""), ((6, 2), (77, 203, 64), ""),
+        ((4, 2), (203, 77, 128), "causal"), ((2, 2), (100, 160, 64), "bias"),
+        ((2, 2), (130, 70, 32), "bool"), ((2, 2), (90, 90, 40), "causal"), ((2, 1), (70, 70, 256), ""),
+    ],
+)  # fmt: skip
+def test_attention_of_half_types(heads, sizes, mode, dtype):
+    """One kernel, forward and backward, against the composition in float32."""
+    (h, g), (s, t, d) = heads, sizes
+    rl.manual_seed(3)
+    q, k, v = rl.randn(2, s, h, d), rl.randn(2, t, g, d), rl.randn(2, t, g, d)
+    q, k, v = (x.to(dtype).transpose(1, 2) for x in (q, k, v))
+    mask = rl.randn(2, 1, s, t).to(dtype) if mode == "bias" else None
+    mask = rl.rand(s, t) > 0.5 if mode == "bool" else mask
+    cotangent = rl.randn(2, h, s, d).to(dtype)
+    found = []
+    for place in (lambda x: x.float(), lambda x: x.cuda()):
+        own = [place(x).detach().requires_grad_() for x in (q, k, v)]
+        bias = None if mask is None else mask.cuda() if own[0].is_cuda else mask
+        if mode == "bias":
+            bias = bias.to(own[0].dtype).requires_grad_()
+        before = cuda.counts()["fallback"]
+        out = nn.functional.scaled_dot_product_attention(
+            *own, bias, is_causal=mode == "causal", enable_gqa=h != g
+        )
+        leaves = own if mode != "bias" else [*own, bias]
+        found.append((out, *rl.autograd.grad(out, leaves, place(cotangent))))
+        assert cuda.counts()["fallback"] == before
+    bound = 3e-3 if dtype is rl.float16 else 2e-2
+    for want, got in zip(*found):
+        assert got.dtype is dtype and got.shape == want.shape
+        a, b = m.numpy(got.detach().float().cpu()), m.numpy(want.detach())
+        np.testing.assert_allclose(a, b, atol=bound * np.abs(b).max(), rtol=bound)
+
+
 def test_attention():
     q, k, v = (rl.randn(2, 4, 33, 16) for _ in range(3))
     want = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
