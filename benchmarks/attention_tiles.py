@@ -1,4 +1,4 @@
-"""Attention alone on a GPU: milliseconds and TFLOP/s of the kernel beside torch's, and of other tiles.
+"""Attention alone on a GPU: milliseconds and TFLOP/s beside torch's, and those of other tiles.
 
     python -m benchmarks.attention_tiles [--torch] [--check] [--tiles] [--case b,h,s,d[,causal]] ...
 
@@ -13,17 +13,47 @@ import sys
 
 from benchmarks.device import timed
 
-CASES = ("8,16,1024,64,causal", "8,16,1024,64", "8,12,1024,64,causal", "4,16,4096,64,causal",
-         "8,8,1024,128,causal", "4,16,2048,128")  # fmt: skip
+CASES = (
+    "8,16,1024,64,causal",
+    "8,16,1024,64",
+    "8,12,1024,64,causal",
+    "4,16,4096,64,causal",
+    "8,8,1024,128,causal",
+    "4,16,2048,128",
+)
 # rows held, rows a step, warps, steps in flight
 CANDIDATES = {
-    "forward": ((128, 64, 4, 3), (128, 64, 4, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 128, 8, 3),
-                (64, 64, 4, 3), (128, 32, 4, 3), (64, 128, 4, 2)),
-    "keys": ((128, 64, 8, 2), (128, 32, 8, 2), (64, 64, 4, 2), (128, 64, 8, 3), (64, 128, 4, 2),
-             (64, 32, 4, 3), (128, 32, 4, 2), (64, 64, 8, 2)),
-    "queries": ((128, 64, 8, 2), (128, 64, 4, 2), (64, 64, 4, 2), (128, 64, 8, 3), (128, 32, 4, 3),
-                (64, 64, 4, 3), (128, 128, 8, 2), (64, 32, 4, 3)),
-}  # fmt: skip
+    "forward": (
+        (128, 64, 4, 3),
+        (128, 64, 4, 2),
+        (128, 64, 8, 3),
+        (128, 128, 8, 2),
+        (128, 128, 8, 3),
+        (64, 64, 4, 3),
+        (128, 32, 4, 3),
+        (64, 128, 4, 2),
+    ),
+    "keys": (
+        (128, 64, 8, 2),
+        (128, 32, 8, 2),
+        (64, 64, 4, 2),
+        (128, 64, 8, 3),
+        (64, 128, 4, 2),
+        (64, 32, 4, 3),
+        (128, 32, 4, 2),
+        (64, 64, 8, 2),
+    ),
+    "queries": (
+        (128, 64, 8, 2),
+        (128, 64, 4, 2),
+        (64, 64, 4, 2),
+        (128, 64, 8, 3),
+        (128, 32, 4, 3),
+        (64, 64, 4, 3),
+        (128, 128, 8, 2),
+        (64, 32, 4, 3),
+    ),
+}
 
 
 def told(**facts):
@@ -56,11 +86,16 @@ def both(torch, name, case):
     leaves = [x.detach().clone().requires_grad_() for x in (q, k, v)]
     out = attend(*leaves, is_causal=causal)
     g = torch.randn_like(out)
-    back = timed(
-        torch, lambda: torch.autograd.grad(out, leaves, g, retain_graph=True)
+    back = timed(torch, lambda: torch.autograd.grad(out, leaves, g, retain_graph=True))
+    told(
+        what="attention",
+        of=name,
+        case=case,
+        forward_ms=ms,
+        backward_ms=back,
+        forward_tflops=work(b, h, s, d, causal, ms, 2),
+        backward_tflops=work(b, h, s, d, causal, back, 5),
     )
-    told(what="attention", of=name, case=case, forward_ms=ms, backward_ms=back,
-         forward_tflops=work(b, h, s, d, causal, ms, 2), backward_tflops=work(b, h, s, d, causal, back, 5))  # fmt: skip
 
 
 def tiles(case):
@@ -95,13 +130,17 @@ def tiles(case):
                     kernels.kernels.pop((key.replace("_backward", ""), capability), None)
                     out, logs = forward(q, k, v, None, causal, d**-0.5)
                     g = rl.randn_like(out)
-                    ms = timed(
-                        rl, lambda: backward(g, q, k, v, None, out, logs, causal, d**-0.5)
-                    )
+                    ms = timed(rl, lambda: backward(g, q, k, v, None, out, logs, causal, d**-0.5))
             place = {"forward": 0, "keys": 1, "queries": 2}[phase]
             used = made.facts(rl.cuda.current_device())[place]
-            told(**facts, ms=ms, tflops=work(b, h, s, d, causal, ms, 2 if phase == "forward" else 5),
-                 registers=used["registers"], spilled=used["local_bytes"], shared=used["shared"])  # fmt: skip
+            told(
+                **facts,
+                ms=ms,
+                tflops=work(b, h, s, d, causal, ms, 2 if phase == "forward" else 5),
+                registers=used["registers"],
+                spilled=used["local_bytes"],
+                shared=used["shared"],
+            )
         except Exception as error:
             told(**facts, failed=f"{type(error).__name__}: {str(error)[:200]}")
 
@@ -116,20 +155,31 @@ def check():
     rng = np.random.default_rng(0)
     for dtype in ("bfloat16", "float16"):
         for (b, h, g, s, t, d), causal, masked in (
-            ((2, 4, 4, 512, 512, 64), False, None), ((2, 4, 4, 512, 512, 64), True, None),
-            ((2, 4, 2, 333, 1000, 64), False, None), ((1, 3, 3, 777, 777, 80), True, None),
-            ((2, 2, 2, 256, 384, 128), False, "float"), ((2, 2, 1, 100, 384, 128), False, "bool"),
-            ((1, 2, 2, 300, 300, 256), True, None), ((2, 4, 4, 500, 500, 32), True, None),
+            ((2, 4, 4, 512, 512, 64), False, None),
+            ((2, 4, 4, 512, 512, 64), True, None),
+            ((2, 4, 2, 333, 1000, 64), False, None),
+            ((1, 3, 3, 777, 777, 80), True, None),
+            ((2, 2, 2, 256, 384, 128), False, "float"),
+            ((2, 2, 1, 100, 384, 128), False, "bool"),
+            ((1, 2, 2, 300, 300, 256), True, None),
+            ((2, 4, 4, 500, 500, 32), True, None),
             ((2, 4, 4, 500, 500, 16), False, "bool"),
-        ):  # fmt: skip
-            arrays = [rng.standard_normal(n).astype("float32") for n in
-                      ((b, h, s, d), (b, g, t, d), (b, g, t, d), (b, h, s, d))]  # fmt: skip
-            mask = {None: None, "bool": rng.random((s, t)) > 0.3,
-                    "float": rng.standard_normal((b, 1, s, t)).astype("float32")}[masked]  # fmt: skip
+        ):
+            arrays = [
+                rng.standard_normal(n).astype("float32")
+                for n in ((b, h, s, d), (b, g, t, d), (b, g, t, d), (b, h, s, d))
+            ]
+            mask = {
+                None: None,
+                "bool": rng.random((s, t)) > 0.3,
+                "float": rng.standard_normal((b, 1, s, t)).astype("float32"),
+            }[masked]
             found = {}
             for name, module, kind in (("rushlight", rl, dtype), ("torch", torch, "float32")):
                 place = lambda x: module.from_numpy(x).to("cuda")
-                low = [place(x).to(getattr(module, dtype)).to(getattr(module, kind)) for x in arrays]
+                low = [
+                    place(x).to(getattr(module, dtype)).to(getattr(module, kind)) for x in arrays
+                ]
                 q, k, v = (x.detach().requires_grad_() for x in low[:3])
                 given = None if mask is None else place(mask)
                 if masked == "float":
@@ -140,8 +190,15 @@ def check():
                 grads = module.autograd.grad(out, (q, k, v), low[3])
                 found[name] = [x.detach().float().cpu().numpy() for x in (out, *grads)]
             off = [float(np.abs(x - y).max() / np.abs(y).max()) for x, y in zip(*found.values())]
-            told(what="check", dtype=dtype, sizes=(b, h, g, s, t, d), causal=causal, masked=masked,
-                 off=[round(x, 5) for x in off], good=max(off) < (2e-2 if dtype == "bfloat16" else 3e-3))  # fmt: skip
+            told(
+                what="check",
+                dtype=dtype,
+                sizes=(b, h, g, s, t, d),
+                causal=causal,
+                masked=masked,
+                off=[round(x, 5) for x in off],
+                good=max(off) < (2e-2 if dtype == "bfloat16" else 3e-3),
+            )
     told(what="counts", **rl.cuda.counts())
 
 

@@ -372,6 +372,14 @@ PyObject* library_missing(PyObject*, PyObject* name) {
     return PyUnicode_FromString(vendor_library(text).missing().c_str());
   });
 }
+PyObject* pad_products(PyObject*, PyObject* args) {
+  int set = -1;
+  if (!PyArg_ParseTuple(args, "|i", &set)) return nullptr;
+  const bool was = cuda_pads_every_product;
+  if (set >= 0) cuda_pads_every_product = set != 0;
+  return PyBool_FromLong(was);
+}
+
 PyObject* tf32(PyObject*, PyObject* args) {
   return guarded([&] {
     const char* what;
@@ -434,6 +442,8 @@ PyMethodDef cuda_functions[] = {
     {"cuda_library_look_for", library_look_for, METH_VARARGS,
         "('cublaslt' or 'cudnn', paths or names): opened at first use"},
     {"cuda_library_missing", library_missing, METH_O, "why, in words; empty: it works"},
+    {"cuda_pad_products", pad_products, METH_VARARGS,
+        "(every=-1) -> what was: whether even small products of half types are padded (for tests)"},
     {"cuda_tf32", tf32, METH_VARARGS, "('matmul' or 'cudnn', set=-1) -> what was"},
     {"cuda_counts", counts, METH_NOARGS,
         "how many kernels of each kind ran, and how long the host waited"},

@@ -64,6 +64,7 @@ void cuda_waited(int64_t ns);  // records it, with the user's line
 void cuda_stream_wait(int device, rl::cuda::Stream, bool asked = false);
 void cuda_device_wait(int device);
 void cuda_event_wait(int device, rl::cuda::Event);
+extern bool cuda_pads_every_product;  // for tests: see worth_padding in cuda_plans.cpp
 extern __thread bool cuda_non_blocking __attribute__((tls_model("initial-exec")));
 
 class NonBlocking {  // of the copy that is being made

@@ -13,6 +13,8 @@ namespace core {
 
 using rl::cuda::DeviceKernel;
 
+bool cuda_pads_every_product = false;
+
 namespace {
 
 struct NumbersOf {
@@ -185,62 +187,127 @@ std::shared_ptr<DevicePlan> host_plan(std::string what, std::shared_ptr<LeafPlan
   return made;
 }
 
-// A matrix of half types whose rows begin at odd places, as the library's slow kernels take it: the
-// same with rows at multiples of 16 bytes, or null. `passes`: how often each element is used.
-Layout* padded_matrix(const Layout* l, int64_t passes) {
-  constexpr int64_t kEven = 8, kWorthCopying = 256, kSmall = 1 << 16;
-  const int nd = l->ndim;
-  if (nd < 2 || rl::itemsize(l->dtype) != 2 || passes < kWorthCopying || l->numel < kSmall)
-    return nullptr;
-  const int row = l->strides()[nd - 1] == 1 ? nd - 2 : nd - 1, along = nd - 2 + (nd - 1 - row);
-  if (l->strides()[along] != 1 || l->dims[row] == 1 || l->strides()[row] % kEven == 0)
-    return nullptr;
-  int64_t strides[3] = {};
-  strides[along] = 1;
-  strides[row] = (l->dims[along] + kEven - 1) / kEven * kEven;
-  if (nd == 3) strides[0] = strides[row] * l->dims[row];
-  return rl::layout_intern(l->dtype, l->device, nd, l->shape(), strides);
+// What the library's fast kernels for half types take: sizes that are multiples of 8. Others run at a
+// seventh of the speed, or less (measured on an H200), so that products large enough go through
+// copies with room behind each dim; `copied`: the elements that this moves.
+constexpr int64_t kEven = 8;
+int64_t even(int64_t n) { return (n + kEven - 1) / kEven * kEven; }
+bool worth_padding(DType dtype, int64_t b, int64_t m, int64_t k, int64_t n) {
+  if (!(m && k && n) || rl::itemsize(dtype) != 2 || (m % kEven == 0 && k % kEven == 0 && n % kEven == 0)) return false;
+  if (cuda_pads_every_product) return true;
+  const double all = static_cast<double>(b);
+  const double copied = all * ((m % kEven || k % kEven ? static_cast<double>(m) * static_cast<double>(k) : 0) +
+                               (k % kEven || n % kEven ? static_cast<double>(k) * static_cast<double>(n) : 0) +
+                               (m % kEven || n % kEven ? static_cast<double>(m) * static_cast<double>(n) : 0));
+  const double saved = 1.7e-14 * all * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
+  return saved > 2 * (1.4e-12 * copied + 2e-5);        // seconds: of arithmetic, of copying and launching
 }
+
+// A copy of an operand with room behind its dims.
+struct Padded {
+  Layout *whole = nullptr, *inner = nullptr, *tail = nullptr;  // owned; tail: zeros, of the dim that is summed over
+  int64_t tail_offset = 0;
+
+  Padded() = default;
+  Padded(const Padded& o) : whole(o.whole), inner(o.inner), tail(o.tail), tail_offset(o.tail_offset) {
+    for (Layout* l : {whole, inner, tail})
+      if (l) rl::incref(l);
+  }
+  Padded& operator=(Padded o) {
+    std::swap(whole, o.whole);
+    std::swap(inner, o.inner);
+    std::swap(tail, o.tail);
+    std::swap(tail_offset, o.tail_offset);
+    return *this;
+  }
+  ~Padded() {
+    for (Layout* l : {whole, inner, tail})
+      if (l) rl::decref(l);
+  }
+  explicit operator bool() const { return whole; }
+
+  // In the order of l's dims in memory where the library takes that; `summed`: the dim whose room holds zeros, or -1.
+  static Padded of(const Layout* l, const int64_t* sizes, int summed) {
+    const int nd = l->ndim;
+    const bool columns = nd > 1 && l->strides()[nd - 1] != 1 && l->strides()[nd - 2] == 1;
+    int64_t strides[3] = {};
+    int64_t step = 1;
+    for (int i = nd - 1; i >= 0; i--) {
+      const int d = columns && i >= nd - 2 ? 2 * nd - 3 - i : i;
+      strides[d] = step;
+      step *= sizes[d];
+    }
+    Padded p;
+    p.whole = rl::layout_intern(l->dtype, l->device, nd, sizes, strides);
+    p.inner = rl::layout_intern(l->dtype, l->device, nd, l->shape(), strides);
+    if (summed < 0 || sizes[summed] == l->dims[summed]) return p;
+    int64_t left[3];
+    std::copy(l->shape(), l->shape() + nd, left);
+    left[summed] = sizes[summed] - l->dims[summed];
+    p.tail = rl::layout_intern(l->dtype, l->device, nd, left, strides);
+    p.tail_offset = l->dims[summed] * strides[summed];
+    return p;
+  }
+  static Own<Tensor> part(Tensor* t, Layout* l, int64_t offset) {
+    rl::incref(t->storage);
+    rl::incref(l);
+    return tensor_make(t->storage, l, t->offset + offset);
+  }
+  Own<Tensor> empty() const {
+    rl::incref(whole);
+    return tensor_empty(whole);
+  }
+  void fill(Tensor* made, Tensor* from) const {
+    Own<Tensor> place = part(made, inner, 0);
+    cuda_copy_within(place.get(), from);
+    if (!tail) return;
+    Own<Tensor> behind = part(made, tail, tail_offset);
+    Ref zero = checked(PyLong_FromLong(0));
+    cuda_fill(behind.get(), zero.py());
+  }
+};
 
 struct GemmPlan : DevicePlan {
   int params[3], alpha, beta;
   std::shared_ptr<rl::cuda::DeviceGemm> gemm;
-  Layout* copies[3] = {};    // owned; null: taken as it lies
-  Layout* target = nullptr;  // owned; what the library writes, where that is not the output
+  Padded copies[3];          // empty: taken as it lies
+  Padded target;             // what the library writes, where that is not the output
 
-  GemmPlan() = default;
-  GemmPlan(const GemmPlan& o) : DevicePlan(o), alpha(o.alpha), beta(o.beta), gemm(o.gemm) {
-    std::copy(o.params, o.params + 3, params);
-    for (int i = 0; i < 3; i++)
-      if ((copies[i] = o.copies[i])) rl::incref(copies[i]);
-    if ((target = o.target)) rl::incref(target);
-  }
-  ~GemmPlan() override {
-    for (Layout* l : copies)
-      if (l) rl::decref(l);
-    if (target) rl::decref(target);
-  }
   static Layout* operand(const Call& call, int param) {
     return param < 0 || call.values[param] == Py_None ? nullptr
                                                       : tensor_of(call.values[param])->layout;
   }
   void prepare(const Call& call, Layout* out) {
-    Layout* taken[3];
-    for (int i = 0; i < 3; i++) {
-      Layout* l = operand(call, params[i]);
-      taken[i] = copies[i] ? copies[i] : l;
-      if (!l || copies[i] || i == 2) continue;
-      const int64_t passes = i ? out->dims[out->ndim - 2] : out->dims[out->ndim - 1];
-      if (!rl::gemm_takes(l))
-        copies[i] = rl::layout_dense(l->dtype, l->device, l->ndim, l->dims);
-      else
-        copies[i] = padded_matrix(l, passes);
-      if (copies[i]) taken[i] = copies[i];
+    Layout *x = operand(call, params[0]), *y = operand(call, params[1]), *bias = operand(call, params[2]);
+    const int nd = x->ndim, row = nd - 2, column = nd - 1;
+    const int64_t b = nd == 3 ? x->dims[0] : 1, m = x->dims[row], k = x->dims[column], n = y->dims[column];
+    const bool pads = worth_padding(x->dtype, b, m, k, n);
+    const int64_t rows = pads ? even(m) : m, sum = pads ? even(k) : k, columns = pads ? even(n) : n;
+    for (Padded& copy : copies) copy = Padded();
+    const auto taken = [&](int i, Layout* l, int64_t down, int64_t across, int summed) {
+      if (rl::gemm_takes(l) && l->dims[row] == down && l->dims[column] == across) return l;
+      int64_t sizes[3] = {b, b, b};
+      sizes[row] = down;
+      sizes[column] = across;
+      copies[i] = Padded::of(l, sizes, summed);
+      return copies[i].whole;
+    };
+    x = taken(0, x, rows, sum, column);
+    y = taken(1, y, sum, columns, row);
+    if (bias && bias->ndim && columns != n && bias->numel == n && bias->dims[bias->ndim - 1] == n) {
+      int64_t sizes[3] = {1, 1, 1};                    // a row that is added to every row
+      sizes[bias->ndim - 1] = columns;
+      copies[2] = Padded::of(bias, sizes, -1);
+      bias = copies[2].whole;
     }
-    if (target) rl::decref(target);
-    target = padded_matrix(out, taken[0]->dims[out->ndim - 1]);
-    gemm = rl::cuda::device_gemm(
-        call.op->text, taken[0], taken[1], taken[2], target ? target : out);
+    target = Padded();
+    if (rows != m || columns != n) {
+      int64_t sizes[3] = {b, b, b};
+      sizes[row] = rows;
+      sizes[column] = columns;
+      target = Padded::of(out, sizes, -1);
+    }
+    gemm = rl::cuda::device_gemm(call.op->text, x, y, bias, target ? target.whole : out);
   }
   void run(Plan*, Call& call, Tensor* const* outs) override {
     Own<Tensor> changed[3];
@@ -248,32 +315,30 @@ struct GemmPlan : DevicePlan {
     for (int i = 0; i < 3; i++) {
       if (!operand(call, params[i])) continue;
       Tensor* t = tensor_of(call.values[params[i]]);
-      if (copies[i] && t->layout != copies[i]) {
-        rl::incref(copies[i]);
-        changed[i] = tensor_empty(copies[i]);
-        cuda_copy_within(changed[i].get(), t);
+      if (copies[i] && t->layout != copies[i].whole) {
+        changed[i] = copies[i].empty();
+        copies[i].fill(changed[i].get(), t);
         t = changed[i].get();
       }
       pointers[i] = data_of(t);
     }
     const double a = alpha < 0 ? 1.0 : number_from(call.values[alpha], 'f').f;
     const double b = beta < 0 ? 1.0 : number_from(call.values[beta], 'f').f;
-    Own<Tensor> apart;
+    Own<Tensor> apart, inside;
     if (target) {
-      rl::incref(target);
-      apart = tensor_empty(target);
+      apart = target.empty();
+      inside = Padded::part(apart.get(), target.inner, 0);
     }
     Tensor* out = target ? apart.get() : outs[0];
     // A bias that the library cannot broadcast itself is laid into the output first.
     if (pointers[2] && rl::cuda::device_gemm_lays_bias(gemm.get(), b)) {
-      Tensor* bias = changed[2] ? changed[2].get() : tensor_of(call.values[params[2]]);
-      if (b != 0) cuda_copy_within(out, bias);
+      if (b != 0) cuda_copy_within(target ? inside.get() : out, tensor_of(call.values[params[2]]));
       pointers[2] = data_of(out);
     }
     rl::cuda::run_counts().library++;
     rl::cuda::device_gemm_run(gemm.get(), cuda_index(outs[0]->layout), pointers[0], pointers[1],
         pointers[2], data_of(out), a, b);
-    if (target) cuda_copy_within(outs[0], out);
+    if (target) cuda_copy_within(outs[0], inside.get());
   }
   std::string text() const override { return "cublasLt matmul"; }
   std::shared_ptr<DevicePlan> into(Plan*, Call& call, Tensor* const* outs, int) override {

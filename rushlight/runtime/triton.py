@@ -253,7 +253,7 @@ def prepared(capability: int, warps: int, stages: int = 1, contracts: bool = Fal
         {
             "num_warps": warps,
             "num_stages": stages,
-            "enable_fp_fusion": contracts,  # mostly not, as -ffp-contract=off: numbers are a contract
+            "enable_fp_fusion": contracts,  # mostly not, as -ffp-contract=off
             "enable_reflect_ftz": False,  # denormals stay
         }
     )

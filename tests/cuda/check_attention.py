@@ -42,7 +42,9 @@ def kernel(key):
         given = [*given[:at], *(bias or [given[at]]), *given[at + (not bias) :]]
         definition = flash.spelled if shape.name == attention.FORWARD else flash.spelled_backward
         native = TABLE[definition.__name__.replace("spelled", "flash_attention")].native
-        for into, value in zip(arrays[len(inputs) :], native(*given, shape.mode == "causal", scale)):
+        for into, value in zip(
+            arrays[len(inputs) :], native(*given, shape.mode == "causal", scale)
+        ):
             into[...] = value.numpy()
         return 0
 
@@ -56,9 +58,12 @@ def build(key, capability):
     asked.append(key)
     address, inputs, outputs = kernel(key)
     buffers = inputs + outputs
-    params = [f"p{b}" for b in range(buffers)] + [f"n{i}:i64" for i in range(8 * buffers)] + ["s0:f32"]
+    params = (
+        [f"p{b}" for b in range(buffers)] + [f"n{i}:i64" for i in range(8 * buffers)] + ["s0:f32"]
+    )
     launch = {"cubin": 0, "entry": key, "warps": 4, "shared": 0, "params": params, "grid": ["1"]}
-    record = {"key": key, "outer": 8, "inner": 0, "inputs": inputs, "outputs": outputs, "numbers": 1,
+    record = {"key": key, "outer": 8, "inner": 0, "inputs": inputs, "outputs": outputs,
+              "numbers": 1,
               "variants": [{"launches": [launch]}]}  # fmt: skip
     return record, [f"RLFAKE cpu {address} {buffers} {8 * buffers} 1 0".encode() + b"\0"]
 

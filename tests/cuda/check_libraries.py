@@ -8,6 +8,7 @@ import os
 import stand_in
 
 import rushlight as rl
+from rushlight import _core as core
 from rushlight import cuda
 from rushlight.nn import functional as F
 from rushlight.runtime.cuda import libraries
@@ -54,19 +55,27 @@ def check_products_of_every_layout():
             close(out, a.double() @ b.double(), tolerance)
 
 
-def check_matrices_whose_rows_begin_at_odd_places():
-    """Half types: through copies whose rows do not, operands and the result."""
+def check_products_of_odd_sizes():
+    """Half types: through copies with room behind their dims, operands, bias and result."""
     rl.manual_seed(0)
+    core.cuda_pad_products(1)
     for dtype, tolerance in ((rl.bfloat16, 2e-2), (rl.float16, 2e-3)):
-        x, w, bias = (rl.randn(*n).to(dtype) for n in ((300, 264), (303, 264), (303,)))
+        x, w, bias = (rl.randn(*n).to(dtype) for n in ((21, 13), (19, 13), (19,)))
+        wide, batch = rl.randn(21, 19).to(dtype), rl.randn(3, 5, 7).to(dtype)
+        nan = rl.full((40, 40), float("nan"), dtype=dtype)
         for call in (
-            lambda x, w, b: x @ w.t(), lambda x, w, b: F.linear(x, w, b),
-            lambda x, w, b: (x @ w.t()) @ w, lambda x, w, b: (x @ w.t()).t() @ x,
-            lambda x, w, b: rl.addmm(b, x, w.t(), beta=0.5),
+            lambda x, w, b, e, v: x @ w.t(), lambda x, w, b, e, v: F.linear(x, w, b),
+            lambda x, w, b, e, v: (x @ w.t()) @ w, lambda x, w, b, e, v: (x @ w.t()).t() @ x,
+            lambda x, w, b, e, v: rl.addmm(b, x, w.t(), beta=0.5),
+            lambda x, w, b, e, v: rl.addmm(e, x, w.t(), beta=0.5, alpha=2.0),
+            lambda x, w, b, e, v: v @ v.mT, lambda x, w, b, e, v: x[:16, :8] @ w.t()[:8],
         ):  # fmt: skip
-            out = call(x.cuda(), w.cuda(), bias.cuda())
+            for _ in range(4):  # freed memory is taken again: what lies behind the dims is anything
+                nan.cuda()
+            out = call(*(v.cuda() for v in (x, w, bias, wide, batch)))
             assert out.is_contiguous()
-            close(out, call(x.double(), w.double(), bias.double()), tolerance)
+            close(out, call(*(v.double() for v in (x, w, bias, wide, batch))), tolerance)
+    core.cuda_pad_products(0)
 
 
 def check_batches():

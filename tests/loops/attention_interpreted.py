@@ -1,4 +1,4 @@
-"""Runs the templates of attention in Triton's interpreter and compares with the definition in float64.
+"""The templates of attention in Triton's interpreter, compared with the definition in float64.
 
 A process of its own, as triton_interpreted.py: prints one JSON line a case.
 """
@@ -6,11 +6,14 @@ A process of its own, as triton_interpreted.py: prints one JSON line a case.
 import json
 import math
 import sys
+from pathlib import Path
 
-import numpy as np
-import triton_interpreted as interpreted  # sets the interpreter up before Triton is imported
+sys.path.append(str(Path(__file__).parent))
 
-from rushlight.loops import triton_attention as attention
+import numpy as np  # noqa: E402
+import triton_interpreted as interpreted  # noqa: E402  (before Triton: it sets up the interpreter)
+
+from rushlight.loops import triton_attention as attention  # noqa: E402
 
 CASES = {  # (batch, heads, heads of key and value, rows, rows of key, head size, of value), mode
     "even": ((1, 2, 2, 128, 128, 16, 16), ""),
@@ -57,7 +60,10 @@ class Case:
             self.bias[rng.random(self.bias.shape) < 0.3] = -np.inf
             self.bias[:, :, 3] = -np.inf  # a row that sees nothing
         self.scale = 1 / math.sqrt(d)
-        wide = [None if x is None else x.astype(np.float64) for x in (self.q, self.k, self.v, self.bias, self.go)]
+        wide = [
+            None if x is None else x.astype(np.float64)
+            for x in (self.q, self.k, self.v, self.bias, self.go)
+        ]
         self.want = definition(*wide, self.mode == "causal", self.scale)
 
     def made(self, rng, b, h, s, d):

@@ -32,6 +32,7 @@ DEPENDENT = {
     "batch_norm_backward",
     "group_norm_backward",
     "group_norm_backward_weight",
+    "flash_attention_backward",
 }
 STATISTICS = {
     "native_layer_norm",
@@ -39,6 +40,7 @@ STATISTICS = {
     "batch_norm_rows",
     "group_norm_rows",
     "native_group_norm",
+    "flash_attention",
 }
 DIFFERENTIABLE = [
     c
