@@ -215,7 +215,7 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
     command = shlex.join(["rushlight", "explain", script, *args])
     asked = options.kernel or options.op
     if options.json:
-        code = code or _write_json(explanation.to_json(), options.json)
+        code = _write_json(explanation.to_json(), options.json) or code
     if options.output or options.open:
         page = explanation.page(options.mode, options.device)
         code = _write_page(page, options.output, options.open) or code

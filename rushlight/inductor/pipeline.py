@@ -108,8 +108,24 @@ def schedule_nodes(c: Compilation) -> None:
     if trace.listeners:
         trace.emit(
             "fusion", c.graph.name, "\n".join(map(str, c.plan.steps)), graph=c.label,
-            steps=[describe_step(c, step) for step in c.plan.steps],
+            steps=[describe_step(c, step) for step in c.plan.steps], absorbed=describe_absorbed(c),
         )  # fmt: skip
+
+
+def describe_absorbed(c: Compilation) -> list[dict[str, Any]]:
+    """For records: the nodes that no step runs, with the chain of origins of each, and why."""
+    inside = {id(n) for step in c.plan.steps for n in step.nodes}
+    return [
+        {
+            "makes": [o.name for o in n.outs],
+            "origins": " > ".join([*map(str, n.origins), f"{n.op.name} {n.op.where}"]),
+            "why": "a number that stands in the code of what reads it"
+            if n.op.name == "full"
+            else "a view: whoever reads it reads the same memory by other strides",
+        }
+        for n in c.graph.calls
+        if id(n) not in inside
+    ]
 
 
 def describe_step(c: Compilation, step: Group | CallStep) -> dict[str, Any]:

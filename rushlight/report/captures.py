@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rushlight import trace
+from rushlight.report.links import eliminated
 from rushlight.report.origins import short, spans, split_origins, user_lines, variables
 from rushlight.report.records import Call, Calls, nbytes
 
@@ -58,11 +59,21 @@ class Ran:
 
 
 @dataclass(slots=True)
+class Absorbed:
+    """A node that no step runs, with its chain of origins."""
+
+    makes: list[str]
+    origins: str
+    why: str
+
+
+@dataclass(slots=True)
 class GraphRun:
     label: str
     name: str
     artifacts: list[Artifact] = field(default_factory=list)
     steps: list[Ran] = field(default_factory=list)
+    absorbed: list[Absorbed] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     symbols: dict[str, str] = field(default_factory=dict)  # kernel -> function of the C++ file
     total_bytes: int = 0
@@ -91,6 +102,7 @@ class Capture:
     capture_ms: float = 0.0
     stage_ms: dict[str, float] = field(default_factory=dict)
     graphs: list[GraphRun] = field(default_factory=list)
+    eliminated: dict[str, str] = field(default_factory=dict)  # node -> why it reaches no kernel
 
 
 def captures(records: Sequence[trace.Record], calls: Calls) -> list[Capture]:
@@ -101,6 +113,7 @@ def captures(records: Sequence[trace.Record], calls: Calls) -> list[Capture]:
     for capture in reader.units.values():
         for graph in capture.graphs:
             _add_calls(graph, calls)
+        capture.eliminated = eliminated(capture)
     return list(reader.units.values())
 
 
@@ -210,6 +223,7 @@ class _Reader:
         graph = self.graphs[label]
         if "steps" in facts:
             graph.steps = [_step(told) for told in facts["steps"]]
+            graph.absorbed = [Absorbed(**told) for told in facts.get("absorbed", ())]
         if "peak" in facts:
             graph.total_bytes, graph.peak_bytes = facts["total"], facts["peak"]
         if "symbols" in facts:

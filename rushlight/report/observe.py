@@ -19,7 +19,7 @@ from rushlight.report.stages import Finer, Run, Told, describe
 from rushlight.report.way_down import WayDown, way_down
 from rushlight.report.words import count
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(slots=True)

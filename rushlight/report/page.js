@@ -170,7 +170,7 @@ function readArtifacts() {
   for (const f of data.files || []) addArtifact({group: "Your source", title: f.name, stage: "python_code", language: "python", text: f.text, user: f.name, path: f.path});
   for (const c of run ? run.captures : []) {
     const group = `Capture ${c.unit}`;
-    for (const a of c.artifacts) addArtifact({...a, group, unit: c.unit, title: `${stageWord(a.stage)}: ${a.title}`});
+    for (const a of c.artifacts) addArtifact({...a, group, unit: c.unit, fates: a.stage === "fx_graph" && !a.text.includes("ops.") ? c.eliminated : null, title: `${stageWord(a.stage)}: ${a.title}`});
     for (const g of c.graphs) {
       const stepKeys = {};
       for (const s of g.steps) stepKeys[s.name] = [...s.lines.map(l => "L|" + l), ...s.makes.map(m => `V|${c.unit}|${m}`)];
@@ -206,7 +206,12 @@ function show(side, a, line) {
   if (pinned) light(pinned.keys, true);
   if (line !== undefined) reveal(side, line);
 }
-function originText(a, i) { const chain = (a.origins || {})[i + 1]; return chain ? chain.join(" > ") : null; }
+function originText(a, i) { const chain = (a.origins || {})[i + 1]; return chain ? chain.join(" > ") + (fate(a, i) ? "; no kernel: " + fate(a, i) : "") : null; }
+function fate(a, i) {  // why no kernel came of a node of the captured graph
+  if (!a.fates) return "";
+  const name = ((a.makes || {})[i + 1] || []).find(n => a.fates[n]);
+  return name ? a.fates[name] : "";
+}
 function rowOf(side, i) { return $(side).querySelector(`.line[data-i="${i}"]`); }
 function reveal(side, i) { const row = rowOf(side, i), code = row && row.parentElement; if (row) code.scrollTop = row.offsetTop - code.clientHeight / 3; }
 
@@ -228,6 +233,7 @@ function pin(a, i) {
   const same = pinned && pinned.a === a && pinned.i === i;
   pinned = same || !a.keys[i].length ? null : {a, i, keys: a.keys[i]};
   light(pinned ? pinned.keys : [], !!pinned);
+  if (pinned && fate(a, i)) $("also").append(h("p", {class: "dim"}, "No kernel is behind this node: " + fate(a, i)));
   if (pinned) for (const side of ["left", "right"]) if (panes[side] && panes[side] !== a) {
     const first = panes[side].keys.findIndex(k => k.some(x => pinned.keys.includes(x)));
     if (first >= 0) reveal(side, first);

@@ -125,7 +125,7 @@ def test_way_down_of_a_named_operator(run):
 
 def test_json_holds_everything(run):
     data = json.loads(json.dumps(observe(run).to_json()))
-    assert data["schema"] == 2 and data["documented"]["version"] == path.load().facts["version"]
+    assert data["schema"] == 3 and data["documented"]["version"] == path.load().facts["version"]
     assert len(data["stages"]) == len(path.load().stages)
     assert len(data["steps"]) == len(path.load().steps)
     assert data["tree"][0]["children"][0]["operator"] == "addmm"

@@ -1,0 +1,81 @@
+"""The JSON form against its schema (rushlight/report/schema.json)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rushlight as rl
+from rushlight import cli, report
+from rushlight.report import observe
+
+SCHEMA = json.loads((Path(report.__file__).parent / "schema.json").read_text())
+
+EAGER = "y = rl.nn.functional.linear(rl.randn(4, 8), rl.randn(3, 8)).relu().sum()"
+COMPILE = """
+model = rl.compile(rl.nn.Sequential(rl.nn.Linear(8, 8), rl.nn.GELU(), rl.nn.LayerNorm(8)))
+for rows in (3, 3, 4):
+    model(rl.randn(rows, 8)).sum().backward()
+"""
+BREAKING = """
+def f(x):
+    y = rl.sin(x) * 2
+    print(end="")
+    y = y + 1
+    if y.sum() > 0:
+        y = y * 2
+    return y.view(-1)[0].item()
+g = rl.compile(f)
+g(rl.ones(2, 3)), g(rl.ones(3, 3))
+"""
+RAISING = COMPILE + "rl.ones(2, 3) @ rl.ones(2, 3)"
+
+
+def observed(tmp_path, text, *options):
+    script, made = tmp_path / "program.py", tmp_path / "path.json"
+    script.write_text("import rushlight as rl\n" + text)
+    code = cli.main(["explain", str(script), "--json", str(made), "-q", *options])
+    return code, json.loads(made.read_text())
+
+
+def errors(data):
+    validator = pytest.importorskip("jsonschema").Draft202012Validator(SCHEMA)
+    return [f"{'/'.join(map(str, e.path))}: {e.message[:200]}" for e in validator.iter_errors(data)]
+
+
+def test_the_schema_is_one_and_says_what_each_thing_is():
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["properties"]["schema"]["const"] == observe.SCHEMA
+    for name, entry in {"Observed": SCHEMA, **SCHEMA["$defs"]}.items():
+        assert entry["description"] and not entry["additionalProperties"], name
+
+
+@pytest.mark.parametrize(
+    "text, code, options",
+    [
+        (EAGER, 0, ()),
+        (COMPILE, 0, ()),
+        (BREAKING, 0, ("--all",)),
+        (RAISING, 1, ()),
+    ],
+    ids=["eager", "compile", "breaking", "raising"],
+)
+def test_what_scripts_give_follows_it(tmp_path, text, code, options):
+    rl.compiler.reset()
+    ended, data = observed(tmp_path, text, *options)
+    assert ended == code and errors(data) == []
+    assert bool(data["error"]) == (code == 1)
+    assert bool(data["captures"]) == (text is not EAGER)
+    if text is BREAKING:
+        assert any(c["breaks"] for c in data["captures"]) and data["operators"]
+    if text is COMPILE:
+        steps = [s for c in data["captures"] for g in c["graphs"] for s in g["steps"]]
+        assert sum(s["calls"] for s in steps) > 0
+
+
+def test_what_does_not_follow_it_is_told(tmp_path):
+    _, data = observed(tmp_path, EAGER)
+    data["operators"][0]["calls"] = "3"
+    data["more"] = 1
+    assert len(errors(data)) == 2
