@@ -50,7 +50,7 @@ __version__ = "0.1.0"
 from math import e, inf, nan, pi  # noqa: E402, F401
 
 newaxis = None
-if _os.environ.get("RUSHLIGHT_LOGS") or _os.environ.get("RUSHLIGHT_COMPILE_DEBUG"):
+if {"RUSHLIGHT_LOGS", "RUSHLIGHT_COMPILE_DEBUG", "RUSHLIGHT_NVTX"} & _os.environ.keys():
     from .observation import start_logs
 
     start_logs()

@@ -246,6 +246,7 @@ class Compiled:
             return self.gm
         finally:
             slow.end()
+            trace.doing("")
             if collecting:
                 gc.enable()
         took = time.perf_counter() - start

@@ -38,6 +38,8 @@ SETTINGS = (
         "Write every artifact of every stage to a folder (see debug_dir)."),
     Setting("debug_dir", "RUSHLIGHT_DEBUG_DIR", "rushlight_debug",
         "Where compile_debug puts its folders, one a process."),
+    Setting("nvtx", "RUSHLIGHT_NVTX", False,
+        "Ranges of NVTX for the thread that imports Rushlight (see docs/nsight.md)."),
     Setting("strict", "RUSHLIGHT_STRICT", False,
         "Raise where a stage, artifact kind or reason id is not in its registry."),
     Setting("cache_dir", "RUSHLIGHT_CACHE_DIR", "",
@@ -57,12 +59,13 @@ class Flags:
     """One attribute a setting, as SETTINGS lists them."""
 
     __slots__ = (
-        "logs", "compile_debug", "debug_dir", "strict", "cache_dir", "recompile_limit",
+        "logs", "compile_debug", "debug_dir", "nvtx", "strict", "cache_dir", "recompile_limit",
         "compile_disable", "isa",
     )  # fmt: skip
     logs: str
     compile_debug: bool
     debug_dir: str
+    nvtx: bool
     strict: bool
     cache_dir: str
     recompile_limit: int

@@ -190,6 +190,8 @@ class Training(Form):
                     told = "Its operators are called one by one."
                     refuse("fallback.graph", graph.name, str(error), told)
                     return partial(run, graph)
+                finally:
+                    trace.doing("")
                 trace.emit(
                     "inductor",
                     f"{c.name} backward",

@@ -276,15 +276,19 @@ def gpu_counts() -> dict[str, int]:
 
 
 def start_logs() -> None:
-    """What RUSHLIGHT_LOGS and RUSHLIGHT_COMPILE_DEBUG ask of eager mode: this thread's operator
-    calls are recorded, and logged when the process ends or a recording begins or ends. Called once
-    the native core is loaded, where one of these settings is there."""
+    """What RUSHLIGHT_LOGS, RUSHLIGHT_COMPILE_DEBUG and RUSHLIGHT_NVTX ask of eager mode: this
+    thread's operator calls are recorded, and logged when the process ends or a recording begins or
+    ends. Called once the native core is loaded, where one of these settings is there."""
     import atexit
 
     from rushlight import config
     from rushlight.profiler import recording
 
     trace.start_outputs()
+    if config.flags.nvtx:
+        from rushlight.profiler import nvtx
+
+        nvtx.start()
     wanted = {"ops", "plans", "kernels", "libraries", "all"}
     if config.flags.compile_debug or wanted & set(config.flags.logs.replace(" ", "").split(",")):
         recording.always(_log_calls)

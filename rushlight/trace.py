@@ -247,9 +247,15 @@ _named: set[str] = set()
 STEP = [""]  # what the compiler is doing, for who waits for it
 
 
+on_step: list[Callable[[str], None]] = []  # told each step of the compiler as it begins
+
+
 def doing(step: str) -> None:
-    """The step that begins. It is no record: only a line of progress shows it."""
+    """The step that begins; "" where the compiler is done. It is no record: a line of progress
+    shows it, and ranges for a profiler of the system."""
     STEP[0] = step
+    for tell in on_step:
+        tell(step)
 
 
 class _Here(threading.local):

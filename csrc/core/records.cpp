@@ -25,11 +25,35 @@ std::vector<Record>& buffer() {
   static std::vector<Record>* b = new std::vector<Record>;
   return *b;
 }
-int64_t next_id = 1, first_id = 1;
+int64_t next_id = 1, first_id = 1;  // of records that are kept; they stand in the buffer in order
+int64_t unkept_id = 0;
 __thread RecordScope* open_scope = nullptr;
 __thread int64_t open_id = 0;
 __thread bool open_compiled = false;  // the open call is a compiled function's: lines are the user's
 __thread int depth = 0;
+__thread bool keeping = false;  // else calls are recorded for their ranges alone
+
+// A range of NVTX (nvToolsExt.h, version 3): what a tool such as Nsight Systems shows of a call.
+struct Event {
+  uint16_t version = 3, size = sizeof(Event);
+  uint32_t category = 0;
+  int32_t color_type = 0;
+  uint32_t color = 0;
+  int32_t payload_type = 2, reserved = 0;  // 2: int64
+  int64_t payload = 0;
+  int32_t message_type = 1;  // 1: const char*
+  const char* message = nullptr;
+};
+static_assert(sizeof(Event) == 48);
+int (*push_range)(const Event*) = nullptr;  // a tool's; null: nobody takes ranges
+int (*pop_range)() = nullptr;
+
+uint32_t category_of(const char* kind) {
+  static const char* const names[] = {"compiled", "graph", "fused"};
+  for (uint32_t i = 0; i < 3; i++)
+    if (kind && !std::strcmp(kind, names[i])) return i + 1;
+  return 4;
+}
 
 int64_t now() {
   timespec t;
@@ -69,9 +93,19 @@ void forget(std::vector<Record>& list) {
 PyObject* record(PyObject*, PyObject* on) {
   int v = PyObject_IsTrue(on);
   if (v < 0) return nullptr;
-  uint32_t before = mode;
-  mode = v ? mode | kRecords : mode & ~kRecords;
-  return PyBool_FromLong(before & kRecords);
+  bool before = keeping;
+  keeping = v;
+  mode = v || push_range ? mode | kRecords : mode & ~kRecords;
+  return PyBool_FromLong(before);
+}
+
+PyObject* ranges(PyObject*, PyObject* args) {
+  unsigned long long push, pop;
+  if (!PyArg_ParseTuple(args, "KK", &push, &pop)) return nullptr;
+  push_range = reinterpret_cast<int (*)(const Event*)>(push);
+  pop_range = push ? reinterpret_cast<int (*)()>(pop) : nullptr;
+  mode = push || keeping ? mode | kRecords : mode & ~kRecords;
+  Py_RETURN_NONE;
 }
 
 PyObject* records(PyObject*, PyObject*) {
@@ -101,9 +135,23 @@ PyObject* records(PyObject*, PyObject*) {
 }  // namespace
 
 RecordScope::RecordScope(PyObject* name, const char* kind)
-    : outer_(open_scope), id_(next_id++), outer_compiled_(open_compiled) {
-  buffer().push_back(Record{id_, open_id, depth++, Py_NewRef(name), kind ? kind : "", "",
-      open_id && !open_compiled ? "" : user_line(), false, now(), 0, {}, {}});
+    : outer_(open_scope), id_(keeping ? next_id++ : --unkept_id), outer_compiled_(open_compiled) {
+  if (keeping)
+    buffer().push_back(Record{id_, open_id > 0 ? open_id : 0, depth, Py_NewRef(name), kind ? kind : "", "",
+        open_id && !open_compiled ? "" : user_line(), false, now(), 0, {}, {}});
+  depth++;
+  if (push_range) {
+    Event event;
+    event.category = category_of(kind);
+    event.payload = id_;
+    event.message = PyUnicode_AsUTF8(name);
+    popped_by_ = pop_range;
+    if (!event.message) {
+      PyErr_Clear();
+      event.message = "?";
+    }
+    push_range(&event);
+  }
   outer_id_ = open_id;
   open_compiled = kind && !std::strcmp(kind, "compiled");
   open_id = id_;
@@ -111,6 +159,7 @@ RecordScope::RecordScope(PyObject* name, const char* kind)
 }
 
 RecordScope::~RecordScope() {
+  if (popped_by_) popped_by_();
   if (Record* r = at(id_)) r->end = now();
   open_scope = outer_;
   open_id = outer_id_;
@@ -157,6 +206,9 @@ PyMethodDef record_functions[] = {
     {"records", records, METH_NOARGS,
         "hands over the records: (id, parent, depth, operator, kind, plan hit, start ns, end ns, "
         "in, out, what ran, user line)"},
+    {"ranges", ranges, METH_VARARGS,
+        "ranges(push, pop): addresses of a tool's nvtxRangePushEx and nvtxRangePop, or 0, 0: each "
+        "recorded call is a range, this thread's from now on"},
     {nullptr, nullptr, 0, nullptr},
 };
 

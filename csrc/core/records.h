@@ -24,6 +24,7 @@ class RecordScope {
   RecordScope* outer_;
   int64_t id_, outer_id_;
   bool outer_compiled_;
+  int (*popped_by_)() = nullptr;  // of the range that was pushed
 };
 
 extern PyMethodDef record_functions[];

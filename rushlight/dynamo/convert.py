@@ -162,6 +162,7 @@ class Record:
 
     def convert_here(self, compiled: Any, arguments: tuple) -> bool:
         start = time.perf_counter_ns()
+        trace.doing("capture")
         try:
             made = capture(self, compiled.callable, arguments)
         except Skip as skip:
@@ -170,6 +171,8 @@ class Record:
                 raise GraphBreakError(told) from None
             self.stopped = str(skip.reason)
             return False
+        finally:
+            trace.doing("")
         guards, entry = made
         self.entries.append(entry)
         self.by_guards[id(guards)] = entry

@@ -20,7 +20,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from . import nvtx
 from .events import Event, EventList, Range, events_of
+from .nvtx import emit_nvtx
 from .recording import start, stop
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "EventList",
     "ProfilerAction",
     "ProfilerActivity",
+    "emit_nvtx",
     "profile",
     "record_function",
     "schedule",
@@ -209,14 +212,20 @@ class record_function:  # noqa: N801  (PyTorch's name)
     is on."""
 
     def __init__(self, name: str, args: str | None = None) -> None:
-        self.name, self.args, self.begun = name, args, 0
+        self.name, self.args, self.begun, self.pushed = name, args, 0, False
 
     def __enter__(self) -> record_function:
         if _profiles:
             self.begun = time.perf_counter_ns()
+        if nvtx.on():
+            nvtx.range_push(self.name)
+            self.pushed = True
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if self.pushed:
+            nvtx.range_pop()
+            self.pushed = False
         if self.begun:
             now = time.perf_counter_ns()
             for one in _profiles:
