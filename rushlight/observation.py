@@ -239,6 +239,22 @@ class Recording:
         ]
         return {"waits": sorted(made, key=lambda row: -row["ns"])} if made else {}
 
+    @staticmethod
+    def _reads(calls: Any) -> dict[str, Any]:
+        """{"reads": [{line, what, count, ns}, ...]}, the most frequent first; {} where there are
+        none."""
+        rows: dict[tuple[str, str], list[int]] = {}
+        for call in calls.of_reads:
+            row = rows.setdefault((call.where, call.operator), [0, 0])
+            row[0] += 1
+            row[1] += call.ns
+        made = [
+            {"line": line, "what": what, "count": count, "ns": ns}
+            for (line, what), (count, ns) in rows.items()
+            if line  # others are an operator's own
+        ]
+        return {"reads": sorted(made, key=lambda row: -row["count"])} if made else {}
+
     def explanation(self, operator: str | None = None, result: Any = None) -> Explanation:
         from rushlight.report.captures import captures
         from rushlight.report.observe import observe
@@ -253,7 +269,7 @@ class Recording:
         run = Run(
             self.program, calls, self.records, "compile" if captured else "eager",
             "gpu" if self._used_gpu() else "cpu",
-            wall_ns=self.wall_ns, error=_one_line(self.error), facts=machine() | self._waited(),
+            wall_ns=self.wall_ns, error=_one_line(self.error), facts=machine() | self._waited() | self._reads(calls),
             kernels={key: sources.facts(key) for key in sorted(keys)}, captures=captured,
         )  # fmt: skip
         return Explanation(observe(run, operator), calls, result, sources)

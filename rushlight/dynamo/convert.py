@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import sysconfig
 import time
 import types
@@ -192,9 +193,13 @@ BREAKS: dict[tuple, list] = {}  # (id, what, where) -> [count, reason]
 
 
 def explain_failure(guard: Guard, seen: Any) -> str:
-    """What was assumed, and what came instead."""
+    """What was assumed, and what came instead: `x.shape[0] was 3, now 4`."""
+    name, p = guard.source.name if guard.source is not None else "", guard.payload
+    name = re.sub(r"^\.stack\d+", "the value at the break", name)
     now = seen
     if type(seen) in TENSORS:
+        if guard.kind == "tensor" and (changes := tensor_changes(name, p, seen)):
+            return ", ".join(changes)
         now = f"{type(seen).__name__} {seen.dtype.name}{list(seen.shape)}"
         if seen.requires_grad:
             now += ", requires_grad"
@@ -206,7 +211,33 @@ def explain_failure(guard: Guard, seen: Any) -> str:
             if isinstance(seen, (int, float, str, bool, tuple, type(None)))
             else (f"another {type(seen).__name__}")
         )
+    if guard.kind == "eq":
+        return f"{name} was {p!r}, now {now}"
     return f"expected {guard.text}, got {now}"
+
+
+def tensor_changes(name: str, expected: tuple, seen: Any) -> list[str]:
+    """Each fact of a tensor that is another now; [] where only what has no name differs."""
+    cls, dtype, _, grad, sizes, strides, _, device = expected
+    facts = [
+        (f"type({name})", cls.__name__, type(seen).__name__),
+        (f"{name}.dtype", dtype.name, seen.dtype.name),
+        (f"{name}.dim()", len(sizes), seen.dim()),
+        (f"{name}.device", str(device), str(seen.device)),
+        (f"{name}.requires_grad", bool(grad), seen.requires_grad),
+    ]
+    changes = [f"{what} was {a}, now {b}" for what, a, b in facts if a != b]
+    if len(sizes) == seen.dim():
+        varied = [
+            f"{name}.shape[{d}] was {n}, now {m}"
+            for d, (n, m) in enumerate(zip(sizes, seen.shape))
+            if n is not None and n != m
+        ]
+        stride = tuple(seen.stride())
+        if strides is not None and not varied and tuple(strides) != stride:
+            varied = [f"{name}.stride() was {tuple(strides)}, now {stride}"]
+        changes += varied
+    return changes
 
 
 def capture(record: Record, function: Any, arguments: tuple) -> tuple[Any, Entry]:

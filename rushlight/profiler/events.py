@@ -24,6 +24,7 @@ LAYERS = {
     USER: "python",
 }
 WORDS = {
+    "read": "Python reads numbers of a tensor",
     "compiled": "a call of compiled code: guards, wrapper, graphs",
     "graph": "a compiled graph",
     "fused": "a generated kernel of a graph",

@@ -55,6 +55,7 @@ class Ran:
     library: str = ""  # what ran, where it was no generated kernel
     calls: int = 0
     ns: int = 0
+    first_ns: int = 0  # of that, its first call, which may have made a plan
     moved_bytes: int = 0
 
 
@@ -291,6 +292,8 @@ def _add_calls(graph: GraphRun, calls: Calls) -> None:
 
 
 def _add(step: Ran, call: Call) -> None:
+    if not step.calls:
+        step.first_ns = call.ns
     step.calls += 1
     step.ns += call.ns
     step.moved_bytes += nbytes(call.inputs) + nbytes(call.outputs)

@@ -201,11 +201,12 @@ function show(side, a, line) {
     onmouseover: e => { const row = e.target.closest(".line"); if (row && !pinned) light(a.keys[+row.dataset.i]); },
     onclick: e => { const row = e.target.closest(".line"); if (row) pin(a, +row.dataset.i); },
     onkeydown: e => walk(e, a, code)});
-  code.append(...a.lines.map((text, i) => h("div", {class: "line" + (a.keys[i].length ? " linked" : ""), "data-i": i, title: originText(a, i)}, h("span", {class: "no"}, String(i + 1)), h("span", {}, text || " "))));
+  code.append(...a.lines.map((text, i) => h("div", {class: "line" + (linked(a, i) ? " linked" : "") + (a.marks && a.marks.has(i) ? " " + a.marks.get(i) : ""), "data-i": i, title: originText(a, i)}, h("span", {class: "no"}, String(i + 1)), h("span", {}, text || " "))));
   host.replaceChildren(select, code);
   if (pinned) light(pinned.keys, true);
   if (line !== undefined) reveal(side, line);
 }
+const linked = (a, i) => a.keys[i].some(k => (index.get(k) || []).some(hit => hit[0] !== a));
 function originText(a, i) { const chain = (a.origins || {})[i + 1]; return chain ? chain.join(" > ") + (fate(a, i) ? "; no kernel: " + fate(a, i) : "") : null; }
 function fate(a, i) {  // why no kernel came of a node of the captured graph
   if (!a.fates) return "";
@@ -271,11 +272,11 @@ function refusedTable(list) {
   return h("div", {}, table([["what"], ["why"], ["what to do"], ["where"]], shown.map(r => [r.what + (r.count > 1 ? ` (${r.count} times)` : ""), h("span", {title: r.id}, r.why), r.hint, placeButton(r.where)])),
     list.length > 60 ? h("p", {class: "dim"}, `and ${list.length - 60} more, in the JSON`) : null);
 }
-function placeButton(where) {
+function placeButton(where, more) {
   const m = /^(.*?):(\d+)/.exec(where || "");
   if (!m) return where || "";
   const a = artifacts.find(x => x.user === m[1]) || artifacts.find(x => x.path === m[1]);
-  const text = a ? a.user + where.slice(m[1].length) : shortPath(where);
+  const text = (a ? a.user + where.slice(m[1].length) : shortPath(where)) + (typeof more === "string" ? more : "");
   return a ? h("button", {type: "button", class: "place", onclick: () => { show("left", a, +m[2] - 1); pin(a, +m[2] - 1); $("views").scrollIntoView(); }}, text) : text;
 }
 const plain = what => what.replace(/_\d+(?=\b|_over)/g, "").replace(/\[\d+\]/g, "").replace(/ over \[[^\]]*\]( rows \[[^\]]*\])?/, "");
@@ -295,7 +296,8 @@ function drawWhy() {
     const breaks = tally(run.captures.flatMap(c => c.breaks.map(b => ({...b, what: `${c.function}: ${b.what}`}))));
     add("Graph breaks", breaks.length ? refusedTable(breaks) : none("None: each capture is one graph."));
     const again = run.captures.filter(c => c.recompiles.length);
-    add("Recompiles", again.length ? table([["function"], ["what changed"], ["read at"]], again.flatMap(c => c.recompiles.map(r => [c.function, r.why, placeButton(r.where)]))) : none("None."));
+    const changes = tally(again.flatMap(c => c.recompiles.map(r => ({...r, what: c.function}))));
+    add("Recompiles", changes.length ? table([["function"], ["what changed"], ["read at"], ["times", 1]], changes.map(r => [r.what, r.why, placeButton(r.where), String(r.count)])) : none("None."));
     add("Guards", run.captures.map(c => h("details", {}, h("summary", {}, h("b", {}, c.unit), count(c.guards.length, "guard")),
       table([["checked at each call"], ["read at"]], c.guards.map(([text, where]) => [h("span", {class: "mono"}, text), placeButton(where)])))));
     const refused = graphs.flatMap(g => g.refused);
@@ -327,12 +329,9 @@ function drawTime() {
   if (Object.keys(stages).length) add("Compiling, once", table([["stage"], ["time", 1], [""]], Object.entries(stages).map(([k, v]) => [k, ns(v * 1e6), h("span", {class: "bar", style: `width:${v / most * 320}px`})])));
   if (run.functions.length) add("A call of compiled code", table([["function"], ["calls", 1], ["that captured", 1], ["a call", 1], ["in graphs", 1], ["guards, wrapper, between graphs", 1], ["called at"]],
     run.functions.map(f => { const n = f.calls - f.misses; return [f.function, String(f.calls), String(f.misses), n ? ns(f.hit_ns / n) : "", n ? ns(f.hit_graph_ns / n) : "", n ? ns((f.hit_ns - f.hit_graph_ns) / n) : "", f.where.map(placeButton)]; })));
-  const rows = [];
-  for (const c of run.captures) for (const g of c.graphs) for (const s of g.steps) if (s.calls) rows.push({name: s.name, how: s.generated ? "generated" : s.library || "called", graph: g, calls: s.calls, ns: s.ns, moved: s.moved_bytes, lines: s.lines});
-  for (const k of [...run.kernels, ...run.libraries]) rows.push({name: k.key, how: "eager", calls: k.warm_calls || k.calls, ns: k.warm_calls ? k.warm_ns : k.ns, moved: k.warm_calls ? k.warm_bytes : k.moved_bytes, lines: (data.called_at || {})[k.key] || [], cold: !k.warm_calls});
-  rows.sort((a, b) => b.ns - a.ns);
+  const rows = kernelRows();
   add("Kernels and library routines, costliest first", rows.length ? table([["what"], ["how"], ["calls", 1], ["time", 1], ["a call", 1], ["moved", 1], ["of the memory's limit"], ["your lines"]],
-    rows.slice(0, 60).map(r => [sourceButton(r), r.how + (r.cold ? ", first calls only" : ""), String(r.calls), ns(r.ns), ns(r.ns / r.calls), r.moved ? bytes(r.moved / r.calls) : "", limitShare(r.moved, r.ns), r.lines.slice(0, 6).map(placeButton)])) : none("No kernel ran."));
+    rows.slice(0, 60).map(r => [sourceButton(r), r.how + (r.cold ? ", its first call" : ""), String(r.calls), ns(r.ns), ns(r.ns / r.calls), r.moved ? bytes(r.moved / r.calls) : "", limitShare(r.moved, r.ns), r.lines.slice(0, 6).map(placeButton)])) : none("No kernel ran."));
   if (rows.length > 60) parts.push(h("p", {class: "dim"}, `and ${rows.length - 60} more, in the JSON`));
   add("Timeline", timeline());
   put("timebody", parts);
@@ -483,12 +482,14 @@ function drawModel() {
 // ---- sequence, reference, search
 
 function drawSequence() {
-  const events = (data.device_events || []);
-  if (!events.length) {
+  const events = (data.device_events || []), waits = run && run.facts.waits || [];
+  if (!events.length && !waits.length) {
     put("sequencebody", none(run ? "Nothing ran on a GPU in this run. On a CPU there is no queue: each call returns when its work is done, so the timeline above is the sequence." : "Give a script that uses a GPU: launches, copies and waits stand here in order."));
     return;
   }
-  put("sequencebody", table([["host does"], ["what"], ["line"], ["took", 1], ["host waited", 1]], events.slice(0, 400).map(e => [e.kind, e.name, placeButton(e.where || ""), ns(e.ns), e.waited ? ns(e.waited) : ""])));
+  put("sequencebody", waits.length ? [h("h3", {}, "Where the host waited for the device"), table([["line"], ["asked by"], ["times", 1], ["waited", 1]], waits.map(w => [placeButton(w.line), w.what, String(w.count), ns(w.ns)]))] : null,
+    events.length ? [h("h3", {}, "What the host launched, in order"), table([["at", 1], ["host does"], ["what"], ["line"], ["took on the host", 1]], events.map(e => [ns(e.at), e.kind, e.name, placeButton(e.where || ""), ns(e.ns)]))] : null,
+    data.device_left_out ? h("p", {class: "dim"}, `${data.device_left_out} launches in the middle are left out`) : null);
 }
 function drawReference() {
   const list = items => h("ul", {}, items.map(t => h("li", {}, t)));
@@ -520,7 +521,7 @@ function drawHead() {
   document.title = title + " - Rushlight";
   $("facts").textContent = run ? ["rushlight", "python", "isa", "threads"].filter(k => run.facts[k]).map(k => `${k} ${run.facts[k]}`).join(", ") : doc.about;
   if (run && run.error) { $("error").hidden = false; $("error").textContent = `The program stopped with ${run.error}; this is its path up to there.`; }
-  const parts = [["path", "Path"], ["stages", "Stages"], ["views", "Line by line"], ["why", "Why"], ["time", "Time"], ["model", "Model graph"], ["sequence", "Sequence"], ["reference", "Documented"]];
+  const parts = [...(run ? [["short", "In short"]] : []), ["path", "Path"], ["stages", "Stages"], ["views", "Line by line"], ["why", "Why"], ["time", "Time"], ["model", "Model graph"], ["sequence", "Sequence"], ["reference", "Documented"]];
   put("nav", parts.map(([id, text]) => h("a", {href: "#" + id}, text)));
   let wait = 0;
   $("search").addEventListener("input", e => { clearTimeout(wait); wait = setTimeout(() => search(e.target.value.trim()), 120); });
@@ -532,7 +533,9 @@ function drawHead() {
 }
 
 readArtifacts();
+markSources();
 drawHead();
+drawShort();
 drawSelectors();
 drawPath();
 drawViews();

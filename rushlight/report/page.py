@@ -30,7 +30,7 @@ def html(data: Mapping[str, Any]) -> str:
     parts = {
         "STYLE": _read("page.css"),
         "LAYOUT": _read("vendor/dagre.min.js"),
-        "CODE": _read("page.js"),
+        "CODE": _read("page.js") + _read("page_short.js"),
         "DATA": safe,
     }
     made = _read("page.html")
@@ -69,6 +69,8 @@ def data(
         made["observed"] = observed.to_json()
         made["files"] = sources(observed)
         made["timeline"] = timeline(calls if calls is not None else Calls(), observed)
+        if calls is not None and observed.device == "gpu":
+            made["device_events"], made["device_left_out"] = launches(calls)
         made.update(extra or {})
     return made
 
@@ -106,6 +108,31 @@ def timeline(calls: Calls, observed: Observed) -> dict[str, Any]:
         for start, end, depth, kind, name in events
     ]
     return {"events": rows, "names": list(names), "left_out": left_out, "wall": observed.wall_ns}
+
+
+LAUNCHES = 400  # of the sequence
+
+
+def launches(calls: Calls) -> tuple[list[dict[str, Any]], int]:
+    """What the host gave to the device, in order, with the line that called it; and how many are
+    left out in the middle. Times are the host's: the device's own are not known."""
+    everything = calls.everything
+    ran = [c for c in everything if c.route in ("kernel", "library") or c.kind == "read"]
+    begun = ran[0].start if ran else 0
+    left_out = max(0, len(ran) - LAUNCHES)
+    if left_out:
+        ran = ran[: LAUNCHES // 2] + ran[-LAUNCHES // 2 :]
+    by_id = everything.by_id
+    rows = []
+    for call in ran:
+        above = call
+        while not above.where and above.parent is not None:
+            above = by_id[above.parent]
+        kind = "reads" if call.kind == "read" else "launches"
+        name = call.operator if call.kind in ("fused", "read") else call.ran
+        rows.append({"kind": kind, "name": name, "where": above.where, "ns": call.ns,
+                     "at": call.start - begun})  # fmt: skip
+    return rows, left_out
 
 
 def _kind(kind: str, route: str) -> str:

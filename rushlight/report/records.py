@@ -109,6 +109,11 @@ class Calls(list[Call]):
     def of_functions(self) -> list[Call]:
         return [call for call in self.everything if call.kind == "compiled"]
 
+    @property
+    def of_reads(self) -> list[Call]:
+        """Where Python read numbers of a tensor: item, tolist, float(), a condition."""
+        return [call for call in self.everything if call.kind == "read"]
+
     @cached_property
     def inside(self) -> Calls:
         """The operators and kernels that compiled graphs called."""
@@ -143,8 +148,8 @@ class Calls(list[Call]):
         return self.children[None]
 
 
-SCOPES = ("compiled", "graph")
-NO_PLAN = ("view", "graph", "fused")
+SCOPES = ("compiled", "graph", "read")  # no operators
+NO_PLAN = ("view", "graph", "fused", "read")
 
 
 def without_graphs(everything: Calls) -> Calls:
@@ -158,7 +163,7 @@ def without_graphs(everything: Calls) -> Calls:
             inside.add(call.id)
         elif call.kind == "compiled":
             outer.add(call.id)
-        else:
+        elif call.kind != "read":
             kept.append(call._replace(parent=None) if call.parent in outer else call)
     kept.everything = everything
     return kept

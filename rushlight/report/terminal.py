@@ -64,6 +64,8 @@ def report(observed: Observed, command: str = "", rows: int = ROWS) -> Renderabl
         parts += [section("Your lines, by time"), _lines(observed, rows)]
     if observed.facts.get("waits"):
         parts += [section("Where Python waited for the GPU"), _waits(observed, rows)]
+    if observed.facts.get("reads"):
+        parts += [section("Where Python read numbers of tensors"), _reads(observed, rows)]
     if observed.refusals:
         parts += [section("What was not done, and why"), _refusals(observed, rows)]
     if command:
@@ -271,6 +273,15 @@ def _waits(observed: Observed, rows: int) -> RenderableType:
         where = Text(short_path(row["line"]))
         table.add_row(where, row["what"], f"{row['count']:,}", ns(row["ns"]))
     return _cut(table, len(waits), rows, "more line")
+
+
+def _reads(observed: Observed, rows: int) -> RenderableType:
+    reads = observed.facts["reads"]
+    table = _table("line", "by", "times", numeric=("times",))
+    for row in reads[:rows]:
+        table.add_row(Text(short_path(row["line"])), row["what"], f"{row['count']:,}")
+    note = Text("On a GPU the host waits there until everything queued before has run.", "dim")
+    return Group(_cut(table, len(reads), rows, "more line"), note)
 
 
 def _refusals(observed: Observed, rows: int) -> RenderableType:

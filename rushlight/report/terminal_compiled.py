@@ -3,7 +3,7 @@ breaks, recompiles, and where compiling spent its time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -32,15 +32,13 @@ def sections(observed: Observed, rows: int) -> list[RenderableType]:
         )
         if len(shown) > max(1, rows // 2):
             parts.append(Text(f"and {count(len(shown) - max(1, rows // 2), 'more graph')}", "dim"))
-    breaks = [(c, b) for c in observed.captures for b in c.breaks]
+    captures = observed.captures
+    breaks = distinct((f"{c.function}: {b.what}", b) for c in captures for b in c.breaks)
     if breaks:
-        add(
-            "Graph breaks",
-            Group(*(_refused(f"{c.function}: {b.what}", b) for c, b in breaks[:rows])),
-        )
-    again = [(c, r) for c in observed.captures for r in c.recompiles]
+        add("Graph breaks", Group(*(_refused(*row) for row in breaks[:rows])))
+    again = distinct((c.function, r) for c in captures for r in c.recompiles)
     if again:
-        add("Recompiles", Group(*(_refused(c.function, r) for c, r in again[:rows])))
+        add("Recompiles", Group(*(_refused(*row) for row in again[:rows])))
     if any(c.capture_ms or c.stage_ms for c in observed.captures):
         add("Compiling, by stage", _compiling(observed.captures))
     return parts
@@ -86,9 +84,18 @@ def _graph(graph: GraphRun, rows: int) -> RenderableType:
     return Group(head, Padding(Group(*parts), (0, 0, 0, 2)))
 
 
-def _refused(what: str, told: Refused) -> RenderableType:
+def distinct(told: Iterable[tuple[str, Refused]]) -> list[tuple[str, Refused, int]]:
+    """(what, reason, how often), the most frequent first."""
+    seen: dict[tuple[str, ...], list] = {}
+    for what, one in told:
+        seen.setdefault((what, one.why, one.where), [what, one, 0])[2] += 1
+    return sorted(map(tuple, seen.values()), key=lambda row: -row[2])  # type: ignore[arg-type]
+
+
+def _refused(what: str, told: Refused, times: int = 1) -> RenderableType:
+    often = f" ({times} times)" if times > 1 else ""
     rows: list[RenderableType] = [
-        Text.assemble(what, (f"  [{told.id}]", "dim")),
+        Text.assemble(what, often, (f"  [{told.id}]", "dim")),
         Padding(Text(told.why), (0, 0, 0, 4)),
     ]
     if told.hint:

@@ -1,0 +1,76 @@
+// Stands behind page.js, whose names it uses: the answers that most people open the page for, and what
+// they rest on. Function declarations only.
+
+// What became of each line of the user's files: compiled, broke (the graph ended there), eager.
+function markSources() {
+  const marks = new Map();
+  const mark = (where, kind) => {
+    const m = /^(.*?):(\d+)/.exec(where || ""), a = m && artifacts.find(x => x.user && (x.user === m[1] || x.path === m[1]));
+    if (a) { if (!marks.has(a)) marks.set(a, new Map()); marks.get(a).set(+m[2] - 1, kind); }
+  };
+  if (!run) return;
+  for (const row of run.lines) mark(row.where, "eager");
+  for (const c of run.captures) for (const g of c.graphs) for (const s of g.steps) for (const l of s.lines) mark(l, "compiled");
+  for (const c of run.captures) for (const b of c.breaks) mark(b.where, "broke");
+  for (const [a, lines] of marks) a.marks = lines;
+}
+
+function kernelRows() {  // costliest first; first calls, which make plans, only where there are no others
+  const rows = [];
+  for (const c of run.captures) for (const g of c.graphs) for (const s of g.steps) if (s.calls) {
+    const warm = s.calls > 1, calls = warm ? s.calls - 1 : 1;
+    rows.push({name: s.name, how: s.generated ? "generated" : s.library || "called", graph: g, calls, ns: warm ? s.ns - s.first_ns : s.ns, moved: s.moved_bytes * calls / s.calls, lines: s.lines, cold: !warm});
+  }
+  for (const k of [...run.kernels, ...run.libraries]) rows.push({name: k.key, how: "eager", calls: k.warm_calls || k.calls, ns: k.warm_calls ? k.warm_ns : k.ns, moved: k.warm_calls ? k.warm_bytes : k.moved_bytes, lines: (data.called_at || {})[k.key] || [], cold: !k.warm_calls});
+  return rows.sort((a, b) => (a.cold && !b.cold ? 1 : b.cold && !a.cold ? -1 : b.ns - a.ns));
+}
+
+// ---- in short: the answers that most people open the page for
+
+function ranges(places) {  // file:line, ... -> one button for each run of neighbouring lines
+  const files = new Map();
+  for (const p of new Set(places)) {
+    const m = /^(.*?):(\d+)/.exec(p);
+    if (m) { if (!files.has(m[1])) files.set(m[1], []); files.get(m[1]).push(+m[2]); }
+  }
+  const found = [];
+  for (const [file, lines] of files) {
+    lines.sort((a, b) => a - b);
+    for (let i = 0; i < lines.length;) {
+      let j = i;
+      while (j + 1 < lines.length && lines[j + 1] - lines[j] <= 1) j++;
+      found.push([`${file}:${lines[i]}`, lines[i] === lines[j] ? "" : `-${lines[j]}`]);
+      i = j + 1;
+    }
+  }
+  return found.slice(0, 24).map(([place, more]) => placeButton(place, more));
+}
+function drawShort() {
+  if (!run) return;
+  const rows = [], add = (title, ...body) => rows.push(h("dt", {}, title), h("dd", {}, body));
+  const list = items => h("ul", {}, items.map(i => h("li", {}, i)));
+  const some = (items, n) => [...items.slice(0, n), ...(items.length > n ? [`and ${items.length - n} more below`] : [])];
+  const compiled = run.captures.flatMap(c => c.graphs.flatMap(g => g.steps.flatMap(s => s.lines)));
+  const skipped = tally(run.refusals.filter(r => /^fallback\.(graph|tape|recurrent|sizes|aliasing)$|^capture\.(skip|recompile_limit)/.test(r.id)));
+  const breaks = tally(run.captures.flatMap(c => c.breaks));
+  if (compiled.length) add("Compiled lines", ranges(compiled));
+  else add("Compiled lines", run.captures.length || run.functions.length ? "none of them" : "none: nothing was compiled in this run. torch.compile(model) or --mode compile does it.");
+  const why = [...breaks, ...skipped];
+  if (why.length) add("Not compiled", list(some(why.map(b => [placeButton(b.where), " ", b.what + (b.count > 1 ? ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8)));
+  const eager = run.lines.filter(r => !compiled.some(l => r.where.startsWith(l)));
+  if (eager.length && compiled.length) add("One at a time", "outside compiled functions, operators ran from ", ranges(eager.map(r => r.where)));
+  const again = tally(run.captures.flatMap(c => c.recompiles.map(r => ({...r, what: c.function}))));
+  if (again.length) add("Compiled again", list(some(again.map(r => [r.what, " because ", h("b", {}, r.why), ", read at ", placeButton(r.where)]), 8)));
+  const kernels = kernelRows().filter(r => r.ns);
+  if (kernels.length) {
+    const k = kernels[0], all = kernels.filter(r => r.cold === k.cold).reduce((n, r) => n + r.ns, 0);
+    add("Longest kernel", sourceButton(k), ` ${k.how}${k.cold ? ", its first call" : ""}: ${ns(k.ns)} in ${count(k.calls, "call")}, ${Math.round(100 * k.ns / all)} % of all kernels' time; `,
+      k.moved ? [limitShare(k.moved, k.ns), " of what the memory can do. "] : "", k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l))] : "", h("a", {href: "#time"}, "all kernels"));
+  }
+  const reads = [...(run.facts.waits || []).map(w => ({...w, waited: true})), ...(run.facts.reads || [])];
+  if (reads.length) add("Python waits", list(some(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8)));
+  const spent = run.captures.reduce((n, c) => n + c.capture_ms + Object.values(c.stage_ms).reduce((a, b) => a + b, 0), 0);
+  add("Time", `${ns(run.wall_ns)} in all`, spent ? `, ${ns(spent * 1e6)} of it compiling` : "", run.functions.map(f => f.calls > f.misses ? `; a call of ${f.function} takes ${ns(f.hit_ns / (f.calls - f.misses))} once it is compiled` : ""), ". ", h("a", {href: "#time"}, "where it goes"));
+  $("short").hidden = false;
+  $("shortbody").replaceWith(h("dl", {id: "shortbody"}, rows));
+}
