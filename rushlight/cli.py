@@ -198,12 +198,13 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
     if not os.path.isfile(script):
         print(f"rushlight explain: no such script: {script}", file=sys.stderr)
         return 2
-    from rushlight import scripts
+    from rushlight import observation, scripts
 
     # stdout is for the JSON alone, if it is asked for; what the script prints goes to stderr
     aside = contextlib.redirect_stdout(sys.stderr)
     with aside if options.json == "-" else contextlib.nullcontext():
-        recording, code = scripts.run_script(script, args, options.mode)
+        gpu_too = options.device == "gpu" and not observation.machine()["gpu"]
+        recording, code = scripts.run_script(script, args, options.mode, gpu_too)
         try:
             explanation = recording.explanation(options.op)
         except KeyError:

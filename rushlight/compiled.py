@@ -8,7 +8,6 @@ Invariant: what no graph can follow runs in eager mode, with a recorded reason.
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ from rushlight.aot_autograd.parts import Parts, split
 from rushlight.aot_autograd.pipeline import reached
 from rushlight.eager import casting
 from rushlight.errors import CompilerBug, Unsupported
-from rushlight.forms import CASTING, Form, Inference, Training, settled, timed
+from rushlight.forms import CASTING, Form, Inference, Training, settled, timed, uncollected
 from rushlight.fx.captured import CallGraph, CallNode
 from rushlight.fx.passes import record
 from rushlight.fx.tracing import environment, layout_of
@@ -209,12 +208,11 @@ class Compiled:
                 return x.env
         return environment([x for x in self.examples if isinstance(x, Layout)])
 
+    @uncollected()
     def make(self, mask: int, inputs: tuple) -> Callable:
         start = time.perf_counter()
         why = "its first call" if not self.forms else "inputs that require other gradients"
         slow = Progress(f"compiling {self.name} ({why})")
-        collecting = gc.isenabled()
-        gc.disable()  # graphs are many small objects, all alive: looking through them is in vain
         try:
             if len(self.forms) > FORMS:
                 raise Unsupported("compile", f"more than {FORMS} sets of numbers were given")
@@ -247,8 +245,6 @@ class Compiled:
         finally:
             slow.end()
             trace.doing("")
-            if collecting:
-                gc.enable()
         took = time.perf_counter() - start
         form.milliseconds["all"] = 1e3 * took
         trace.emit(

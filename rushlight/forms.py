@@ -8,6 +8,7 @@ eager mode, with a recorded reason.
 
 from __future__ import annotations
 
+import gc
 import operator
 import time
 from collections.abc import Callable, Iterator
@@ -182,7 +183,7 @@ class Training(Form):
         self.backward: CompiledGraph | None = None
 
         def backward() -> Callable:
-            with trace.unit(c.unit), settled():
+            with trace.unit(c.unit), settled(), uncollected():
                 graph = forget_gradients(self.late)
                 try:
                     made = self.backward = compile_graph(decompose(graph))
@@ -281,6 +282,19 @@ def number_of(env: sym.ShapeEnv, name: str) -> sym.Sym:
 
 
 @contextmanager
+def uncollected():
+    """While graphs are compiled: they are many small objects, all alive, and looking through them
+    for garbage is in vain."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
 def settled():
     """Without autocast: what it casts is part of the graph."""
     before = _core.mode()
@@ -324,4 +338,4 @@ def symbols_of(graph: Graph) -> dict[str, tuple[int, int]]:
     return found
 
 
-__all__ = ["CASTING", "Form", "Inference", "Training", "settled", "timed"]
+__all__ = ["CASTING", "Form", "Inference", "Training", "settled", "timed", "uncollected"]

@@ -102,6 +102,8 @@ class Explanation:
                 views = self._sources.find(row.key)
             except KeyError:
                 continue
+            if (code := disassembled_kernel(row.key)) is not None:
+                views = [*views, code]
             kernels.append(page.kernel_views(row.key, views, called.get(row.key, ())))
         return {**page_vocabulary(), "limits": limits(), "kernels": kernels, "called_at": called}
 
@@ -134,8 +136,9 @@ _STAGE_NAMES = {
 
 
 def limits() -> dict[str, float]:
-    """What this machine can move: the best of a few copies of 64 MB, read and written, in bytes
-    a nanosecond. Measured once a process, in about 0.1 s."""
+    """What this machine can do: bytes a nanosecond, of the best of a few copies of 64 MB, read and
+    written, and operations a nanosecond, of the best of a few products of float32 matrices.
+    Measured once a process, in about 0.2 s."""
     global _limits
     if _limits is None:
         import rushlight as rl
@@ -147,10 +150,16 @@ def limits() -> dict[str, float]:
             start = time.perf_counter_ns()
             y.copy_(x)
             best = min(best, time.perf_counter_ns() - start)
-        _limits = {"bytes_per_ns": 2 * 4 * (1 << 24) / best}
+        a, least = rl.ones(SIDE, SIDE), float("inf")
+        for _ in range(4):
+            start = time.perf_counter_ns()
+            rl.mm(a, a)
+            least = min(least, time.perf_counter_ns() - start)
+        _limits = {"bytes_per_ns": 8 * (1 << 24) / best, "operations_per_ns": 2 * SIDE**3 / least}
     return _limits
 
 
+SIDE = 768  # of the matrices that are multiplied for it
 _limits: dict[str, float] | None = None
 
 
@@ -183,13 +192,57 @@ def add_machine_code(observed: Any) -> None:
 DISASSEMBLED = 6000
 
 
+def disassembled_kernel(key: str) -> View | None:
+    """The machine code of a precompiled kernel, from its entry to the next kernel's, where the
+    machine has objdump; at most KERNEL_BYTES of it."""
+    import shutil
+    import subprocess
+
+    from rushlight import _core  # type: ignore[attr-defined]
+
+    tool, found = shutil.which("objdump"), _core.kernel_find(key)
+    place = found and mapped(found["pointer"])
+    if not tool or not place:
+        return None
+    file, base = place
+    pointers = (_core.kernel_find(k)["pointer"] for k in _core.kernel_keys())
+    after = min((p for p in pointers if p > found["pointer"]), default=1 << 62)
+    end = min(after, found["pointer"] + KERNEL_BYTES)
+    span = [f"--start-address={found['pointer'] - base:#x}", f"--stop-address={end - base:#x}"]
+    command = [tool, "-d", "--no-show-raw-insn", "-j", ".text", *span, file]
+    done = subprocess.run(command, capture_output=True, text=True)
+    rows = [row.expandtabs(4) for row in done.stdout.splitlines()[6:]]
+    return View("Machine code", "asm", "\n".join(rows) + "\n") if rows else None
+
+
+KERNEL_BYTES = 16384
+
+
+def mapped(pointer: int) -> tuple[str, int] | None:
+    """(file, address that it is loaded at) of what lies at a pointer."""
+    try:
+        with open("/proc/self/maps") as file:
+            rows = [row.split(maxsplit=5) for row in file]
+    except OSError:
+        return None
+    bases: dict[str, int] = {}
+    for row in rows:
+        if len(row) < 6:
+            continue
+        (low, high), name = (int(n, 16) for n in row[0].split("-")), row[5].strip()
+        bases.setdefault(name, low - int(row[2], 16))
+        if low <= pointer < high:
+            return name, bases[name]
+    return None
+
+
 class Recording:
     """Records the operator calls of this thread, and every thread's trace records, for the length
     of a `with`."""
 
     def __init__(self, program: str) -> None:
         self.program = program
-        self.records: list[trace.Record] = []
+        self.records = trace.Kept()
         self.batches: list[list[Any]] = []  # of native records; their ids are distinct in a batch
         self.error: BaseException | None = None
         self.wall_ns = 0
@@ -199,8 +252,7 @@ class Recording:
     def __enter__(self) -> Recording:
         from rushlight.profiler import recording
 
-        self._listener = self.records.append
-        trace.add_listener(self._listener)
+        trace.add_listener(self.records)
         take_waits()  # those before are not this run's
         self._before = gpu_counts()
         recording.start(self.batches)
@@ -220,7 +272,7 @@ class Recording:
             trace.emit("launch", ", ".join(f"{n} {k}" for k, n in ran.items()), **ran)
         for what, ns, line in self.waits:
             trace.emit("synchronise", what, ms=round(ns / 1e6, 3), at=line)
-        trace.remove_listener(self._listener)
+        trace.remove_listener(self.records)
         self.error = error
 
     def _used_gpu(self) -> bool:
@@ -262,6 +314,7 @@ class Recording:
         from rushlight.report.stages import Run
 
         calls = read_batches(self.batches)
+        self.records.read()
         captured = captures(self.records, calls)
         sources = Sources(self.records)
         ran = (call for call in calls.everything if call.kind != "fused")
@@ -269,7 +322,8 @@ class Recording:
         run = Run(
             self.program, calls, self.records, "compile" if captured else "eager",
             "gpu" if self._used_gpu() else "cpu",
-            wall_ns=self.wall_ns, error=_one_line(self.error), facts=machine() | self._waited() | self._reads(calls),
+            wall_ns=self.wall_ns, error=_one_line(self.error),
+            facts=machine() | self._waited() | self._reads(calls),
             kernels={key: sources.facts(key) for key in sorted(keys)}, captures=captured,
         )  # fmt: skip
         return Explanation(observe(run, operator), calls, result, sources)

@@ -30,6 +30,12 @@ def in_mode(mode: str) -> Iterator[None]:
         yield
 
 
+def _for_gpu() -> Any:
+    from rushlight.other_device import compiled_for_gpu
+
+    return compiled_for_gpu()
+
+
 @contextmanager
 def _modules_compiled() -> Iterator[None]:
     from rushlight.dynamo.entry import OptimizedModule
@@ -58,14 +64,17 @@ def _modules_compiled() -> Iterator[None]:
         Module.__call__ = plain  # type: ignore[method-assign]
 
 
-def run_script(script: str, args: list[str], mode: str = "") -> tuple[Recording, int]:
-    """Runs a script as `python script args` would, recorded, in a mode (see `in_mode`). Returns the
-    recording and the exit code. The script's own output goes where it always goes; a traceback is
-    printed as Python prints it, without our frames."""
+def run_script(
+    script: str, args: list[str], mode: str = "", gpu_too: bool = False
+) -> tuple[Recording, int]:
+    """Runs a script as `python script args` would, recorded, in a mode (see `in_mode`). `gpu_too`:
+    its graphs are compiled for a GPU as well. Returns the recording and the exit code. The script's
+    own output goes where it always goes; a traceback is printed as Python prints it, without our
+    frames."""
     import os
 
     recording = Recording(os.path.basename(script))
-    with in_mode(mode):
+    with in_mode(mode), _for_gpu() if gpu_too else nullcontext():
         code = execute(script, args, recording)
     return recording, code
 

@@ -139,16 +139,35 @@ class Record(NamedTuple):
 Listener = Callable[[Record], None]
 
 
+class Kept(list[Record]):
+    """A listener that keeps records, whose texts are made when they are read: a compilation that
+    is recorded does not pay for printing its graphs. What texts are made of must not change."""
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # type: ignore[assignment]
+
+    def __call__(self, record: Record) -> None:
+        self.append(record)
+
+    def read(self) -> list[Record]:
+        """The records with their texts; made once."""
+        for i, r in enumerate(self):
+            if callable(r.text) or callable(r.sourcemap):
+                text = r.text() if callable(r.text) else r.text
+                lines = r.sourcemap() if callable(r.sourcemap) else r.sourcemap
+                self[i] = r._replace(text=text, sourcemap=lines)
+        return self
+
+
 def emit(
     stage: str,
     name: str,
     text: str | Callable[[], str] = "",
-    sourcemap: SourceMap | None = None,
+    sourcemap: SourceMap | None | Callable[[], SourceMap] = None,
     kind: str | None = None,
     **facts: Any,
 ) -> None:
-    """Hands one record to every listener. `text` may be a function, called only if somebody
-    listens."""
+    """Hands one record to every listener. `text` and `sourcemap` may be functions, called only if
+    somebody listens; where all who do are `Kept`, not before the record is read."""
     if not listeners:
         return
     global _count
@@ -169,6 +188,11 @@ def emit(
         index = _count
     if _here.units:
         facts.setdefault("unit", _here.units[-1])
+    for key, value in _here.about.items():
+        facts.setdefault(key, value)
+    if not all(isinstance(listener, Kept) for listener in told):
+        text = text() if callable(text) else text
+        sourcemap = sourcemap() if callable(sourcemap) else sourcemap
     record = Record(
         index,
         time.perf_counter_ns(),
@@ -176,8 +200,8 @@ def emit(
         stage,
         name,
         kind,
-        text() if callable(text) else text,
-        sourcemap,
+        text,  # type: ignore[arg-type]
+        sourcemap,  # type: ignore[arg-type]
         facts,
     )
     for listener in told:
@@ -212,6 +236,16 @@ def unit(name: str) -> Iterator[None]:
         yield
     finally:
         _here.units.pop()
+
+
+@contextmanager
+def about(**facts: Any) -> Iterator[None]:
+    """Records that this thread emits inside have these facts, where they say nothing else."""
+    before, _here.about = _here.about, {**_here.about, **facts}
+    try:
+        yield
+    finally:
+        _here.about = before
 
 
 def current_unit() -> str:
@@ -261,6 +295,7 @@ def doing(step: str) -> None:
 class _Here(threading.local):
     def __init__(self) -> None:
         self.units: list[str] = []
+        self.about: dict[str, Any] = {}
 
 
 _here = _Here()

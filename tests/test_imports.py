@@ -18,8 +18,8 @@ PACKAGE = ROOT / "rushlight"
 VOCABULARY = {"dtypes", "errors", "config", "reasons", "sym", "trace"}  # imports no room
 # May import everything; nobody imports them.
 TOP = {
-    "__init__", "__main__", "bisection", "cli", "compiled", "forms", "observation", "pipeline",
-    "scripts",
+    "__init__", "__main__", "bisection", "cli", "compiled", "forms", "observation",
+    "other_device", "pipeline", "scripts",
 }  # fmt: skip
 BINDINGS = "_core"
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from rushlight import trace
 from rushlight.errors import CompilerBug
@@ -30,6 +31,7 @@ class Settings:
         self.limit: int | None = None
         self.verify = False
         self.instead: Callable | None = None
+        self.also: Callable | None = None  # called with (graph, label) of what is to be lowered
         self.ran: list[str] = []
 
     def takes(self, name: str) -> bool:
@@ -94,7 +96,7 @@ def record(graph: Graph, stage: str, name: str, took: float = 0.0) -> None:
             stage,
             name,
             graph.print,
-            source_map(graph),
+            partial(source_map, graph),
             kind="graph",
             ms=round(took, 3),
             nodes=len(graph.calls),

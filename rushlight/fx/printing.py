@@ -54,8 +54,8 @@ def line(node: Node) -> str:
 
 def source_map(graph: Graph) -> dict[int, tuple[str, ...]]:
     """Line of the printed graph, from 1 -> the node's origins, outermost first."""
-    rows = show(graph).splitlines()
-    start = next(i for i, row in enumerate(rows, 1) if row.startswith("def "))
+    start = 1 + bool(graph.made_by) + len(graph.env.guards)
+    start += sum("(" not in name for name in graph.env.hints)
     nodes = [n for n in graph.nodes if n.kind != PLACEHOLDER]
     return {start + i: tuple(map(str, n.origins)) for i, n in enumerate(nodes, 1) if n.origins}
 

@@ -18,6 +18,7 @@ step hands its artifact to `trace`.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 from rushlight import sym, trace
@@ -188,7 +189,7 @@ def lower_groups(c: Compilation) -> None:
     if trace.listeners:
         for lowered, _ in seen.values():
             trace.emit(
-                "loop_ir", lowered.kernel.name, show(lowered.kernel, True), graph=c.label,
+                "loop_ir", lowered.kernel.name, partial(show, lowered.kernel, True), graph=c.label,
                 origin=lowered.origin,
             )  # fmt: skip
 
@@ -201,7 +202,8 @@ def build_device_code(c: Compilation) -> None:
     from . import device_code  # only here: the CPU's path does not pay for its import
 
     try:
-        made = device_code.build_groups(groups, native.capability(groups[0][0].device))
+        with trace.about(graph=c.label):
+            made = device_code.build_groups(groups, native.capability(groups[0][0].device))
     except Unsupported:  # no Triton: recorded where it was found out
         made = device_code.Built([], {})
     c.codes = made.codes
@@ -371,6 +373,8 @@ def compile_graph(
         start = time.perf_counter()
         one(c)
         c.milliseconds[one.__name__] = 1e3 * (time.perf_counter() - start)
+    if passes.settings.also is not None:
+        passes.settings.also(graph, c.label)
     return CompiledGraph(c)
 
 

@@ -9,6 +9,7 @@ unit that nobody described goes nowhere silently: it is an artifact of its stage
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from rushlight import trace
 from rushlight.report.links import eliminated
 from rushlight.report.origins import short, spans, split_origins, user_lines, variables
-from rushlight.report.records import Call, Calls, nbytes
+from rushlight.report.records import Call, Calls, nbytes, operations
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class Ran:
     ns: int = 0
     first_ns: int = 0  # of that, its first call, which may have made a plan
     moved_bytes: int = 0
+    operations: int = 0  # of matrix products
 
 
 @dataclass(slots=True)
@@ -191,6 +193,10 @@ class _Reader:
         made.makes = variables(record.kind, text)
         if record.kind == "bytecode":
             made.origins = bytecode_lines(text, trace.short_path(str(facts.get("file", ""))))
+        elif stage in ON_GPU and graph is not None:
+            made.title = f"{record.name}, for {facts.get('target', 'a GPU')}"
+            made.spans = [(1, len(text.splitlines()), s.name) for s in graph.steps
+                          if s.generated and named_for(record.name, s.name)]  # fmt: skip
         elif record.kind == "loops":
             made.spans = [(1, len(text.splitlines()), record.name)]
         elif graph is not None and graph.symbols:
@@ -238,6 +244,16 @@ class _Reader:
 
     found = ""
     built: Mapping[str, Any] = {}
+
+
+ON_GPU = ("triton_kernels", "ttir", "ttgir", "llvm_ir", "ptx", "gpu_machine_code")
+
+
+def named_for(source: str, kernel: str) -> bool:
+    """Whether a Triton source, `KERNEL_0` or `KERNEL_0_flat`, is one of this kernel's."""
+    clean = "".join(c if c.isalnum() else "_" for c in kernel)[:80]
+    rest = source.removeprefix(clean)
+    return rest != source and re.fullmatch(r"_\d+(_\w+)?", rest) is not None
 
 
 def bytecode_lines(text: str, file: str) -> dict[int, tuple[str, ...]]:
@@ -297,5 +313,6 @@ def _add(step: Ran, call: Call) -> None:
     step.calls += 1
     step.ns += call.ns
     step.moved_bytes += nbytes(call.inputs) + nbytes(call.outputs)
+    step.operations += operations(call.operator, call.inputs, call.outputs)
     if not step.generated and call.ran:
         step.library = call.ran

@@ -315,10 +315,12 @@ function drawWhy() {
 
 // ---- time
 
-function limitShare(moved, spent) {
-  if (!data.limits || !moved || !spent) return "";
-  const share = moved / spent / data.limits.bytes_per_ns;
-  return h("span", {title: "of " + three(data.limits.bytes_per_ns) + " GB/s, measured on this machine in this run"}, h("span", {class: "bar", style: `width:${Math.min(1, share) * 70}px`}), Math.round(share * 100) + " %");
+function limitShare(r) {  // the nearer of two limits: what the memory moves, what products compute
+  const l = data.limits;
+  if (!l || !r.ns || !(r.moved || r.operations)) return "";
+  const moved = r.moved / r.ns / l.bytes_per_ns, computed = (r.operations || 0) / r.ns / l.operations_per_ns, share = Math.max(moved, computed);
+  const what = computed > moved ? `arithmetic: ${three(l.operations_per_ns)} GFLOP/s` : `memory: ${three(l.bytes_per_ns)} GB/s`;
+  return h("span", {title: `of ${what}, measured on this machine in this run`}, h("span", {class: "bar", style: `width:${Math.min(1, share) * 70}px`}), Math.round(share * 100) + " %" + (computed > moved ? " of arithmetic" : " of memory"));
 }
 function drawTime() {
   if (!run) { put("timebody", none("Give a script: compile time by stage, and each kernel's time, stand here.")); return; }
@@ -330,17 +332,18 @@ function drawTime() {
   if (run.functions.length) add("A call of compiled code", table([["function"], ["calls", 1], ["that captured", 1], ["a call", 1], ["in graphs", 1], ["guards, wrapper, between graphs", 1], ["called at"]],
     run.functions.map(f => { const n = f.calls - f.misses; return [f.function, String(f.calls), String(f.misses), n ? ns(f.hit_ns / n) : "", n ? ns(f.hit_graph_ns / n) : "", n ? ns((f.hit_ns - f.hit_graph_ns) / n) : "", f.where.map(placeButton)]; })));
   const rows = kernelRows();
-  add("Kernels and library routines, costliest first", rows.length ? table([["what"], ["how"], ["calls", 1], ["time", 1], ["a call", 1], ["moved", 1], ["of the memory's limit"], ["your lines"]],
-    rows.slice(0, 60).map(r => [sourceButton(r), r.how + (r.cold ? ", its first call" : ""), String(r.calls), ns(r.ns), ns(r.ns / r.calls), r.moved ? bytes(r.moved / r.calls) : "", limitShare(r.moved, r.ns), r.lines.slice(0, 6).map(placeButton)])) : none("No kernel ran."));
+  add("Kernels and library routines, costliest first", rows.length ? table([["what"], ["how"], ["calls", 1], ["time", 1], ["a call", 1], ["moved", 1], ["of the limit"], ["your lines"]],
+    rows.slice(0, 60).map(r => [sourceButton(r), r.how + (r.cold ? ", its first call" : ""), String(r.calls), ns(r.ns), ns(r.ns / r.calls), r.moved ? bytes(r.moved / r.calls) : "", limitShare(r), r.lines.slice(0, 6).map(placeButton)])) : none("No kernel ran."));
   if (rows.length > 60) parts.push(h("p", {class: "dim"}, `and ${rows.length - 60} more, in the JSON`));
   add("Timeline", timeline());
   put("timebody", parts);
 }
 function sourceButton(r) {
   const mine = a => r.graph ? a.graph === r.graph.label && (a.spans || []).some(s => s[2] === r.name) : a.kernel === r.name;
-  const a = artifacts.find(x => mine(x) && x.language === "cpp") || artifacts.find(mine);
+  const own = run.device === "gpu" ? [x => x.stage === "triton_kernels", "sass"] : [x => x.language === "cpp", "asm"];
+  const a = artifacts.find(x => mine(x) && own[0](x)) || artifacts.find(mine);
   if (!a) return h("span", {class: "mono"}, r.name);
-  const asm = artifacts.find(x => mine(x) && (x.language === "asm" || x.language === "sass"));
+  const asm = artifacts.find(x => mine(x) && x.language === own[1]);
   const at = x => (x.spans.find(s => s[2] === r.name) || [1])[0] - 1;
   const go = x => () => { show("right", x, at(x)); $("views").scrollIntoView(); };
   return [h("button", {type: "button", class: "mono", onclick: go(a)}, r.name), asm ? h("button", {type: "button", onclick: go(asm)}, "machine code") : null];

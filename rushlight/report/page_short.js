@@ -18,11 +18,11 @@ function markSources() {
 function kernelRows() {  // costliest first; first calls, which make plans, only where there are no others
   const rows = [];
   for (const c of run.captures) for (const g of c.graphs) for (const s of g.steps) if (s.calls) {
-    const warm = s.calls > 1, calls = warm ? s.calls - 1 : 1;
-    rows.push({name: s.name, how: s.generated ? "generated" : s.library || "called", graph: g, calls, ns: warm ? s.ns - s.first_ns : s.ns, moved: s.moved_bytes * calls / s.calls, lines: s.lines, cold: !warm});
+    const all = s.generated || s.calls === 1, calls = all ? s.calls : s.calls - 1, part = calls / s.calls;
+    rows.push({name: s.name, how: s.generated ? "generated" : s.library || "called", graph: g, calls, ns: all ? s.ns : s.ns - s.first_ns, moved: s.moved_bytes * part, operations: s.operations * part, lines: s.lines, cold: !s.generated && s.calls === 1});
   }
-  for (const k of [...run.kernels, ...run.libraries]) rows.push({name: k.key, how: "eager", calls: k.warm_calls || k.calls, ns: k.warm_calls ? k.warm_ns : k.ns, moved: k.warm_calls ? k.warm_bytes : k.moved_bytes, lines: (data.called_at || {})[k.key] || [], cold: !k.warm_calls});
-  return rows.sort((a, b) => (a.cold && !b.cold ? 1 : b.cold && !a.cold ? -1 : b.ns - a.ns));
+  for (const k of [...run.kernels, ...run.libraries]) rows.push({name: k.key, how: "eager", calls: k.warm_calls || k.calls, ns: k.warm_calls ? k.warm_ns : k.ns, moved: k.warm_calls ? k.warm_bytes : k.moved_bytes, operations: k.warm_operations, lines: (data.called_at || {})[k.key] || [], cold: !k.warm_calls});
+  return rows.sort((a, b) => b.ns - a.ns);
 }
 
 // ---- in short: the answers that most people open the page for
@@ -63,9 +63,9 @@ function drawShort() {
   if (again.length) add("Compiled again", list(some(again.map(r => [r.what, " because ", h("b", {}, r.why), ", read at ", placeButton(r.where)]), 8)));
   const kernels = kernelRows().filter(r => r.ns);
   if (kernels.length) {
-    const k = kernels[0], all = kernels.filter(r => r.cold === k.cold).reduce((n, r) => n + r.ns, 0);
+    const k = kernels[0], all = kernels.reduce((n, r) => n + r.ns, 0);
     add("Longest kernel", sourceButton(k), ` ${k.how}${k.cold ? ", its first call" : ""}: ${ns(k.ns)} in ${count(k.calls, "call")}, ${Math.round(100 * k.ns / all)} % of all kernels' time; `,
-      k.moved ? [limitShare(k.moved, k.ns), " of what the memory can do. "] : "", k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l))] : "", h("a", {href: "#time"}, "all kernels"));
+      limitShare(k), k.moved || k.operations ? " of what this machine can do. " : "", k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l))] : "", (run.libraries.some(r => r.key === k.name) || k.graph && !k.how.includes(".") && k.how !== "generated") ? "It is a routine of a library, whose code is not shown. " : "", h("a", {href: "#time"}, "all kernels"));
   }
   const reads = [...(run.facts.waits || []).map(w => ({...w, waited: true})), ...(run.facts.reads || [])];
   if (reads.length) add("Python waits", list(some(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8)));

@@ -192,6 +192,22 @@ def nbytes(layouts: tuple[Layout, ...]) -> int:
     return sum(layout.nbytes for layout in layouts)
 
 
+@lru_cache(65536)
+def operations(operator: str, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> int:
+    """Multiplications and additions of a matrix product; 0 of what is none."""
+    if operator.rstrip("_") not in PRODUCTS or not outputs:
+        return 0
+    made = outputs[0]
+    for x in inputs:  # the left operand shares the result's rows; its last dim is summed over
+        if len(x.shape) >= 2 and x.shape[-2:-1] == made.shape[-2:-1] and x.shape != made.shape:
+            return 2 * made.numel * x.shape[-1]
+    square = [x for x in inputs if x.shape == made.shape and len(x.shape) >= 2]
+    return 2 * made.numel * square[-1].shape[-1] if square else 0
+
+
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "product", "matmul")
+
+
 def read_calls(records: Iterable[Any]) -> Calls:
     """Records as Calls, in the order in which the calls began."""
     calls = [_read_call(i, record) for i, record in enumerate(records)]

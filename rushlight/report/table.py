@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rushlight.report.records import Call, Calls, nbytes
+from rushlight.report.records import Call, Calls, nbytes, operations
 
 
 @dataclass(slots=True)
@@ -49,6 +49,7 @@ class KernelRow:
     warm_calls: int  # those that found their plan, so that their time is not that of making one
     warm_ns: int
     warm_bytes: int
+    warm_operations: int  # of matrix products
     operators: list[str]
     facts: dict[str, Any]  # origin, loops, ... where known
 
@@ -147,7 +148,7 @@ def ran(calls: Calls, route: str, facts: Mapping[str, Mapping[str, Any]]) -> lis
         row = rows.get(call.ran)
         if row is None:
             row = rows[call.ran] = KernelRow(
-                call.ran, 0, 0, 0, 0, 0, 0, [], dict(facts.get(call.ran, {}))
+                call.ran, 0, 0, 0, 0, 0, 0, 0, [], dict(facts.get(call.ran, {}))
             )
         row.calls += 1
         row.ns += calls.own[call.id]
@@ -157,6 +158,7 @@ def ran(calls: Calls, route: str, facts: Mapping[str, Mapping[str, Any]]) -> lis
             row.warm_calls += 1
             row.warm_ns += calls.own[call.id]
             row.warm_bytes += moved
+            row.warm_operations += operations(call.operator, call.inputs, call.outputs)
         if call.operator not in row.operators:
             row.operators.append(call.operator)
     return sorted(rows.values(), key=lambda r: (-r.ns, r.key))

@@ -74,6 +74,25 @@ def test_what_scripts_give_follows_it(tmp_path, text, code, options):
         assert sum(s["calls"] for s in steps) > 0
 
 
+def test_a_gpu_path_that_is_compiled_and_not_run_follows_it(tmp_path):
+    pytest.importorskip("triton")
+    rl.compiler.reset()
+    text = "f = rl.compile(lambda x: rl.tanh(x) * 2 + 1)\nf(rl.ones(64, 64))"
+    _, data = observed(tmp_path, text, "--device", "gpu")
+    assert errors(data) == [] and data["device"] == "cpu"
+    (graph,) = [g for c in data["captures"] for g in c["graphs"]]
+    (kernel,) = [s["name"] for s in graph["steps"] if s["generated"]]
+    found = {a["stage"]: a for a in graph["artifacts"]}
+    for stage in ("triton_kernels", "ttir", "ttgir", "llvm_ir", "ptx", "gpu_machine_code"):
+        assert found[stage]["spans"][0][2] == kernel, stage
+    chains = found["triton_kernels"]["origins"].values()
+    assert any(chain[0].endswith("program.py:2") for chain in chains)
+    (gpu,) = [s for s in data["selections"] if (s["mode"], s["device"]) == ("compile", "gpu")]
+    taken = {s["id"] for s in gpu["stages"] if s["taken"]}
+    assert {"triton_kernels", "triton_compiler", "llvm_ir", "ptx", "gpu_machine_code"} <= taken
+    assert "nvidia_gpu" not in taken
+
+
 def test_what_does_not_follow_it_is_told(tmp_path):
     _, data = observed(tmp_path, EAGER)
     data["operators"][0]["calls"] = "3"
