@@ -47,12 +47,13 @@ class Event:
 
     __slots__ = (
         "category", "children", "description", "end", "hit", "input_shapes", "memory", "name",
-        "parent", "start", "where",
+        "on_device", "parent", "start", "where",
     )  # fmt: skip
 
     def __init__(self, name: str, category: str, start: int, end: int) -> None:
         self.name, self.category, self.start, self.end = name, category, start, end
         self.description, self.where, self.memory = "", "", 0
+        self.on_device = 0  # nanoseconds
         self.input_shapes: list[list[int]] = []
         self.hit: bool | None = None
         self.parent: Event | None = None
@@ -85,7 +86,11 @@ class Event:
 
     @property
     def device_time_total(self) -> float:
-        return 0.0
+        return max(self.on_device / 1e3, sum(c.device_time_total for c in self.children))
+
+    @property
+    def self_device_time_total(self) -> float:
+        return max(0.0, self.device_time_total - sum(c.device_time_total for c in self.children))
 
     @property
     def cpu_memory_usage(self) -> int:
@@ -106,12 +111,14 @@ class Average:
     def add(self, event: Event) -> None:
         self.count += 1
         self.self_cpu_time_total += event.self_cpu_time_total
+        self.self_device_time_total += event.self_device_time_total
         self.self_cpu_memory_usage += event.memory
         above = event.parent
         while above is not None and above.name != event.name:
             above = above.parent
         if above is None:  # else it stands in the outer one's total
             self.cpu_time_total += event.cpu_time_total
+            self.device_time_total += event.device_time_total
             self.cpu_memory_usage += event.cpu_memory_usage
 
     @property
@@ -181,6 +188,8 @@ class EventList(list[Any]):
         memory = any(e.cpu_memory_usage for e in rows)
         heads = ["Name", "Category", "Layer", "Self CPU %", "Self CPU", "CPU total %", "CPU total",
                  "CPU time avg"]  # fmt: skip
+        device = any(e.device_time_total for e in rows)
+        heads += ["Self CUDA", "CUDA total"] if device else []
         heads += (["Self CPU Mem", "CPU Mem"] if memory else []) + ["# of Calls"]
         heads += ["Input Shapes"] if shapes else []
         body = []
@@ -193,6 +202,8 @@ class EventList(list[Any]):
                      time_text(e.self_cpu_time_total), share(e.cpu_time_total),
                      time_text(e.cpu_time_total), time_text(e.cpu_time_total / e.count),
                      ]  # fmt: skip
+            if device:
+                cells += [time_text(e.self_device_time_total), time_text(e.device_time_total)]
             if memory:
                 own = e.memory if isinstance(e, Event) else e.self_cpu_memory_usage
                 cells += [memory_text(own), memory_text(e.cpu_memory_usage)]
@@ -265,7 +276,7 @@ def _of_call(call: Call, shapes: bool, memory: bool, stack: bool) -> Event:
     category = {"compiled": RUNTIME, "graph": RUNTIME, "fused": KERNEL}.get(call.kind, OP)
     event = Event(call.operator, category, call.start, max(call.start, call.end))
     event.description = WORDS.get(call.kind, WORDS["view"] if call.route == "view" else "")
-    event.hit = call.hit
+    event.hit, event.on_device = call.hit, call.device_ns
     if shapes:
         event.input_shapes = [list(x.shape) for x in call.inputs]
     if memory and call.route in ("kernel", "library"):
@@ -281,6 +292,7 @@ def _leaf(event: Event, call: Call) -> Event:
     start = max((c.end for c in inside), default=event.start)
     leaf = Event(call.ran, KERNEL, start, max(start, event.end))
     leaf.description, leaf.parent = WORDS[call.route], event
+    leaf.on_device = max(0, call.device_ns - sum(c.on_device for c in inside))
     event.children.append(leaf)
     return leaf
 
@@ -315,6 +327,8 @@ def chrome_trace(events: Iterable[Event], path: str) -> None:
             arguments["at"] = e.where
         if e.memory:
             arguments["Bytes"] = e.memory
+        if e.on_device:
+            arguments["device us"] = round(e.on_device / 1e3, 3)
         row = {"ph": "X", "pid": pid, "tid": 0, "name": e.name, "cat": e.category,
                "ts": round(e.start / 1e3, 3), "dur": round((e.end - e.start) / 1e3, 3)}  # fmt: skip
         rows.append(row | ({"args": arguments} if arguments else {}))

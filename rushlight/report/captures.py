@@ -309,9 +309,9 @@ def _add_calls(graph: GraphRun, calls: Calls) -> None:
 
 def _add(step: Ran, call: Call) -> None:
     if not step.calls:
-        step.first_ns = call.ns
+        step.first_ns = call.spent
     step.calls += 1
-    step.ns += call.ns
+    step.ns += call.spent
     step.moved_bytes += nbytes(call.inputs) + nbytes(call.outputs)
     step.operations += operations(call.operator, call.inputs, call.outputs)
     if not step.generated and call.ran:

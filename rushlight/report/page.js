@@ -492,7 +492,8 @@ function drawSequence() {
   }
   put("sequencebody", waits.length ? [h("h3", {}, "Where the host waited for the device"), table([["line"], ["asked by"], ["times", 1], ["waited", 1]], waits.map(w => [placeButton(w.line), w.what, String(w.count), ns(w.ns)]))] : null,
     events.length ? [h("h3", {}, "What the host launched, in order"), table([["at", 1], ["host does"], ["what"], ["line"], ["took on the host", 1]], events.map(e => [ns(e.at), e.kind, e.name, placeButton(e.where || ""), ns(e.ns)]))] : null,
-    data.device_left_out ? h("p", {class: "dim"}, `${data.device_left_out} launches in the middle are left out`) : null);
+    data.device_left_out ? h("p", {class: "dim"}, `${data.device_left_out} launches in the middle are left out`) : null,
+    h("p", {class: "dim"}, "Times of kernels, under Time, are those on the device: between events on its stream."));
 }
 function drawReference() {
   const list = items => h("ul", {}, items.map(t => h("li", {}, t)));

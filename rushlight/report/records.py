@@ -79,12 +79,18 @@ class Call(NamedTuple):
     outputs: tuple[Layout, ...]
     ran: str  # kernel key, library routine, 'program' or the view's rule
     where: str
+    device_ns: int = 0  # between events around it, where its operands lie on a GPU
     copied: bool = False  # the result went through a temporary
     route: str = "none"  # see route_of
 
     @property
     def ns(self) -> int:
         return max(0, self.end - self.start)
+
+    @property
+    def spent(self) -> int:
+        """On the device where that is known, else on the host."""
+        return self.device_ns or self.ns
 
     @property
     def failed(self) -> bool:
@@ -226,10 +232,11 @@ _COPIED = ", copied"
 def _read_call(index: int, record: Any) -> Call:
     if isinstance(record, Call):
         return record
-    empty: tuple[Any, ...] = (index, None, 0, "?", "", None, 0, 0, (), (), "", "")
+    empty: tuple[Any, ...] = (index, None, 0, "?", "", None, 0, 0, (), (), "", "", 0)
     values = tuple(record)[: len(empty)]
     values += empty[len(values) :]
-    id, parent, depth, operator, kind, hit, start, end, inputs, outputs, ran, where = values
+    id, parent, depth, operator, kind, hit, start, end, *rest = values
+    inputs, outputs, ran, where, on_device = rest
     ran, kind = "" if ran is None else str(ran), "" if kind is None else str(kind)
     copied = ran.endswith(_COPIED)
     ran = ran.removesuffix(_COPIED)
@@ -246,6 +253,7 @@ def _read_call(index: int, record: Any) -> Call:
         read_layouts(outputs),
         ran,
         read_where(where),
+        int(on_device or 0),
         copied,
         route_of(kind, ran),
     )
