@@ -186,6 +186,38 @@ def test_modules_open_and_close(show, content):
 
 
 @pytest.mark.slow
+def test_the_answers_stand_first_and_lead_to_lines_and_code(show, content):
+    tab = show(content)
+    titles = tab.locator("#shortbody dt").all_inner_texts()
+    rows = dict(zip(titles, tab.locator("#shortbody dd").all()))
+    assert {"Compiled lines", "Compiled again", "Longest kernel", "Time"} <= rows.keys()
+    assert all(row.bounding_box()["y"] < 900 for row in rows.values())
+    assert "x.shape[0] was 4, now 6" in rows["Compiled again"].inner_text()
+    first = Small.forward.__code__.co_firstlineno + 1
+    rows["Compiled lines"].locator("button", has_text=f":{first}-{first + 1}").click()
+    assert "gelu(self.first" in tab.locator("#left .line.pin").inner_text()
+    assert "compiled" in tab.locator("#left .line").nth(first).get_attribute("class")
+    last = program.__code__.co_firstlineno + 3
+    assert "eager" in tab.locator("#left .line").nth(last).get_attribute("class")
+    kernel = tab.locator("#timebody tr", has_text="generated").first
+    if shutil.which("objdump"):
+        kernel.get_by_role("button", name="machine code").click()
+        assert "machine code" in tab.locator("#right select option:checked").inner_text()
+
+
+@pytest.mark.slow
+def test_a_long_error_and_long_lines_keep_the_page_narrow(show):
+    def failing(x):
+        raise ValueError("<b>" + "y" * 5000)
+
+    with pytest.raises(ValueError) as caught:
+        rl.explain(failing)(rl.ones(2))
+    tab = show(caught.value.explanation.page())
+    assert "<b>yyy" in tab.inner_text("#error")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 1920])
 def test_nothing_is_wider_than_the_window(show, content, width):
     tab = show(content, width)
