@@ -317,6 +317,8 @@ def _show_kernel(explanation: Any, key: str) -> int:
 
     observed = explanation.observed
     known = [row.key for row in observed.kernels]
+    graphs = [g for c in observed.captures for g in c.graphs]
+    known += dict.fromkeys(s.name for g in graphs for s in g.steps if s.generated)
     begun = [k for k in known if k.startswith(key + ".")]
     key = begun[0] if key not in known and len(begun) == 1 else key
     said = ""

@@ -72,7 +72,21 @@ class Explanation:
         from rushlight.report import terminal
 
         row = next((row for row in self.observed.kernels if row.key == key), None)
-        return terminal.kernel(row, key, self._sources.find(key))
+        return terminal.kernel(row, key, self._generated(key) or self._sources.find(key))
+
+    def _generated(self, key: str) -> list[View]:
+        """The code of a kernel that a graph of this run generated; [] where none has the name."""
+        found = []
+        add_machine_code(self.observed)
+        for graph in (g for c in self.observed.captures for g in c.graphs):
+            for a in graph.artifacts if not found else ():
+                for first, last, name in a.spans:
+                    if name == key and a.language in ("loops", "cpp", "asm", "python"):
+                        rows = a.text.splitlines()[first - 1 : last]
+                        origins = {n - first + 1: o for n, o in a.origins.items()}
+                        text = "\n".join(rows) + "\n"
+                        found.append(View(_KERNEL_VIEWS[a.language], a.language, text, origins))
+        return found
 
     def to_json(self) -> dict[str, Any]:
         return self.observed.to_json()
@@ -108,6 +122,10 @@ class Explanation:
         return {**page_vocabulary(), "limits": limits(), "kernels": kernels, "called_at": called}
 
 
+_KERNEL_VIEWS = {
+    "loops": "Its loops", "cpp": "The C++ generated from them", "python": "The Triton generated",
+    "asm": "Its machine code",
+}  # fmt: skip
 KERNELS_SHOWN = 12  # precompiled ones whose source the page holds
 
 
