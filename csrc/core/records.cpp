@@ -99,7 +99,7 @@ rl::cuda::Event mark(int device) noexcept {  // null where the device refuses: t
 
 void keep_input(Record* r, Layout* l) {
   keep(r->in, l);
-  if (r->device >= 0 || rl::device_type(l->device) != rl::DeviceType::Cuda) return;
+  if (r->device >= 0 || rl::device_type(l->device) != rl::DeviceType::CUDA) return;
   r->device = rl::device_index(l->device);
   r->began = mark(r->device);
 }
