@@ -122,8 +122,21 @@ def test_recompiles_say_what_changed_and_who_read_it():
     with trace.collect("recompile") as records:
         f(x(), "minus")
     (record,) = records
-    assert "flag == 'plus'" in record.text and "'minus'" in record.text
+    assert "flag was 'plus', now 'minus'" in record.text
     assert "test_guards.py" in record.text
+    given = rl.ones(2, 3)
+    f(given, "plus")
+    for other, told in (
+        (rl.ones(2, 4), "a.shape[1] was 3, now 4"),
+        (rl.ones(2, 3, dtype=rl.float64), "a.dtype was float32, now float64"),
+        (rl.ones(3), "a.dim() was 2, now 1"),
+        (rl.ones(3, 2).t(), "a.stride() was (3, 1), now (1, 2)"),
+    ):
+        f = compiled(fn)
+        f(given, "plus")
+        with trace.collect("recompile") as records:
+            f(other, "plus")
+        assert told in records[0].text
 
 
 def test_recompile_limit():
