@@ -64,8 +64,9 @@ def test_records_of_another_length():
     )
     (call,) = read_calls([full])
     assert call == Call(
-        1, None, 0, "add", "scalar", True, 10, 30, (F,), (F,), full[10], "a.py:1", 0, False, "kernel"
-    )
+        1, None, 0, "add", "scalar", True, 10, 30, (F,), (F,), full[10], "a.py:1", 0, False,
+        "kernel",
+    )  # fmt: skip
     (short,) = read_calls([(7, None, 0, "add")])
     assert (short.id, short.operator, short.ns, short.route) == (7, "add", 0, "none")
     assert read_where(("a.py", 3, "f")) == "a.py:3" and read_where(None) == ""
