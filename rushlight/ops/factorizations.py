@@ -337,6 +337,12 @@ def apart(values):
     return unsqueeze(values, -2) - unsqueeze(values, -1) + diag_embed(full((*values.shape[:-1], n), 1, dtype=values.dtype))
 
 
+def turned_over(change, gap):
+    """The rotation that a change of vectors is: 0 where nothing turns, also between equal values."""
+    change = change - turned(change)
+    return where(eq(change, 0), 0.0, change / where(eq(change, 0), 1.0, gap))
+
+
 @linalg_svd_parts.derivative
 def _(gs, x, outs, full_matrices):
     (gu, gvalues, gv), (u, values, v) = gs, outs
@@ -350,11 +356,9 @@ def _(gs, x, outs, full_matrices):
         gap = apart(values * values)
         plus = lambda more: more if inner is None else inner + more
         if gu is not None:
-            turn = matmul(turned(u), gu)
-            inner = plus((turn - turned(turn)) / gap * row)
+            inner = plus(turned_over(matmul(turned(u), gu), gap) * row)
         if gv is not None:
-            turn = matmul(v, turned(gv))
-            inner = plus(column * ((turn - turned(turn)) / gap))
+            inner = plus(column * turned_over(matmul(v, turned(gv)), gap))
     made = matmul(matmul(u, inner), v)
     if gu is not None and rows > k:                     # what leaves the space that U spans
         part = gu / row
@@ -418,8 +422,7 @@ def _(gs, outs):
     (g, gv), (values, v) = gs, outs
     inner = None if g is None else diag_embed(g)
     if gv is not None:
-        turn = matmul(turned(v), gv)
-        turn = (turn - turned(turn)) / apart(values) * 0.5
+        turn = turned_over(matmul(turned(v), gv), apart(values)) * 0.5
         inner = turn if inner is None else inner + turn
     return matmul(matmul(v, inner), turned(v))
 

@@ -159,6 +159,18 @@ def test_singular_matrices():
         rl.linalg.svd(rl.full((2, 2), float("nan")))
 
 
+def test_equal_values():
+    """Equal singular values and eigenvalues have gradients, though their vectors have none."""
+    for f in (
+        lambda a: rl.linalg.svd(a)[1].sum(),
+        lambda a: rl.linalg.eigh(a)[0].sum(),
+        lambda a: rl.linalg.pinv(a).trace().neg(),
+    ):
+        a = rl.eye(3, dtype=rl.float64, requires_grad=True)
+        f(a).backward()
+        close(a.grad, rl.eye(3, dtype=rl.float64))
+
+
 def test_refusals():
     with pytest.raises(RuntimeError, match="square matrices, but they are 2 by 3"):
         rl.linalg.inv(rl.ones(2, 3))
