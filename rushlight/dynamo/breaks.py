@@ -67,6 +67,17 @@ def unsupported(what: str, why: str, hint: str = "") -> Break:
     return Break("capture.unsupported", what, why, hint)
 
 
+def served(handler: Any, *args: Any, **kwargs: Any) -> Any:
+    """What the model of a builtin gives. Arguments that the model has no place for are left to the
+    builtin, which refuses them in its own words."""
+    try:
+        return handler(*args, **kwargs)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            raise unsupported("a call", "the arguments do not fit") from None
+        raise
+
+
 def refuse_complex(layout: Any) -> None:
     """Graphs hold real tensors only: eager mode computes complex ones on their parts."""
     if layout is not None and dtypes.is_complex(layout.dtype):

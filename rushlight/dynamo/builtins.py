@@ -27,7 +27,7 @@ from .attributes import (
     store_attr,
     type_of,
 )
-from .breaks import unsupported
+from .breaks import served, unsupported
 from .classes import build_class, new_object
 from .iteration import END, get_iter, settle, step
 from .leaves import NATIVE_LEAVES
@@ -84,10 +84,10 @@ def call_builtin(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     kind = type(function)
     leaf = NATIVE_LEAVES.get(function) if kind is types.BuiltinFunctionType else None
     if leaf is not None:
-        return leaf(f, *args, **kwargs)
+        return served(leaf, f, *args, **kwargs)
     special = SPECIAL.get(function) if hashable(function) else None
     if special is not None:
-        return special(f, *args, **kwargs)
+        return served(special, f, *args, **kwargs)
     args = tuple(map(f.realize, args))
     if kind is types.MethodType:
         return bound_method(f, function, args, kwargs)
@@ -297,7 +297,11 @@ def call_descriptor(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if type(first) is Instance:
         handler = OBJECT_METHODS.get(function.__name__) if owner is object else None
         if handler is not None:
-            return handler(f, *args, **kwargs)
+            return served(handler, f, *args, **kwargs)
+        if function is types.SimpleNamespace.__init__:
+            from .classes import namespace_init
+
+            return namespace_init(f, *args, **kwargs)
         raise unsupported(f"{function.__qualname__} of an object", "it is not modelled")
     if (
         isinstance(first, BaseException)

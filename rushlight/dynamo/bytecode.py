@@ -54,10 +54,11 @@ class Instruction:
 @lru_cache(maxsize=1024)
 def instructions(code: CodeType) -> tuple[Instruction, ...]:
     """The instructions of a code object, in order."""
-    raw = [i for i in dis.get_instructions(code) if i.opname not in HIDDEN]
+    everything = list(dis.get_instructions(code))
+    raw = [i for i in everything if i.opname not in HIDDEN]
     position = {i.offset: n for n, i in enumerate(raw)}
     # A jump may aim at the EXTENDED_ARG in front of an instruction.
-    extended = [i.offset for i in dis.get_instructions(code) if i.opname == "EXTENDED_ARG"]
+    extended = [i.offset for i in everything if i.opname == "EXTENDED_ARG"]
     for offset in reversed(extended):
         position[offset] = position[offset + 2]
     table = handlers(code, position)

@@ -15,8 +15,8 @@ from typing import Any
 from rushlight import _core, eager
 from rushlight.eager import casting
 
-from .attributes import NOT_FOUND, class_attribute, load_attr, type_of
-from .breaks import unsupported
+from .attributes import NOT_FOUND, class_attribute, load_attr, store_attr, type_of
+from .breaks import served, unsupported
 from .iteration import listed, settle
 from .leaves import region
 from .variables.numbers import SymFloat, SymInt
@@ -36,7 +36,6 @@ RUN_NATIVELY = (
     bytes, bytearray, int, float, bool, complex, collections.deque, collections.OrderedDict,
     collections.defaultdict, functools.partial, operator.itemgetter, operator.attrgetter,
     operator.methodcaller, eager.Size, eager.device, property, staticmethod, classmethod,
-    types.SimpleNamespace,
     itertools.chain, itertools.count, itertools.cycle, itertools.repeat, itertools.accumulate,
     itertools.product, itertools.permutations, itertools.combinations, itertools.islice,
     itertools.starmap, itertools.takewhile, itertools.dropwhile, itertools.zip_longest,
@@ -50,7 +49,7 @@ def call_class(f: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     state = f.state
     special = SPECIAL.get(cls)
     if special is not None:
-        found = special(f, *args, **kwargs)
+        found = served(special, f, *args, **kwargs)
         if found is not NOT_FOUND:
             return found
     if cls in RUN_NATIVELY:
@@ -139,6 +138,8 @@ def make_instance(f: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     init = class_attribute(state, cls, "__init__")
     if type(init) in (types.FunctionType, Function):
         f.call(init, (made, *args), kwargs)
+    elif init is types.SimpleNamespace.__init__:
+        namespace_init(f, made, *args, **kwargs)
     elif (args or kwargs) and type(new) not in (types.FunctionType, Function):
         raise f.raised(TypeError(f"{cls.__name__}() takes no arguments"))
     return made
@@ -237,8 +238,12 @@ def call_object(f: Any, *args: Any, **kwargs: Any) -> Any:
     return f.state.note_made(Instance(f.state, object))
 
 
-def call_simple_namespace(f: Any, **kwargs: Any) -> Any:
-    raise unsupported("SimpleNamespace()", "it is not modelled")
+def namespace_init(f: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    """SimpleNamespace.__init__."""
+    if args:
+        raise unsupported("SimpleNamespace() of a mapping", "it is not modelled")
+    for name, v in kwargs.items():
+        store_attr(f, self, name, v)
 
 
 def call_dict(f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -268,6 +273,5 @@ SPECIAL: dict[Any, Any] = {
     object: call_object,
     dict: call_dict,
     tuple: call_tuple,
-    types.SimpleNamespace: call_simple_namespace,
 }
 __all__ = ["call_class", "load_attr"]

@@ -136,7 +136,7 @@ def creation_device(f: Any) -> Any:
 def resolve_device(f: Any, device: Any) -> Any:
     if device is None:
         return creation_device(f)
-    found = _core.resolve_device(device)
+    found = f.state.native(_core.resolve_device, device)
     if found.type != "cpu" and str(found) != f.state.device:
         raise unsupported(f"a move to {str(device)!r}", ONE_DEVICE)
     return found

@@ -215,7 +215,9 @@ class Makers:
     def make_instance(self, value: Instance) -> None:
         if value.cls in self.state.made_classes:
             self.cannot(value, "an object of a class made in the frame")
-        self.call_runtime(object.__new__, lambda: self.emit(const(value.cls)))
+        namespace = issubclass(value.cls, types.SimpleNamespace)
+        plain: Any = types.SimpleNamespace if namespace else object
+        self.call_runtime(plain.__new__, lambda: self.emit(const(value.cls)))
         self.store(value)
         self.prepare_fields(value)
         if value.fields:
@@ -307,9 +309,10 @@ class Makers:
     def make_method(self, value: Method) -> None:
         self.prepare(value.object)
         if type(value.function) in (types.WrapperDescriptorType, types.MethodDescriptorType):
-            name = value.function.__name__
             self.call_runtime(
-                runtime.getter, lambda: self.load(value.object), lambda: self.emit(const(name))
+                runtime.bound,
+                lambda: self.emit(const(value.function)),
+                lambda: self.load(value.object),
             )
         else:
             self.prepare(value.function)

@@ -317,12 +317,12 @@ def build_resume(
 def corresponding(code: Any, first: int, origin: Any, start: int) -> dict[int, int]:
     """Positions of a resume function -> positions of its origin."""
     found = {}
-    here = instructions(code)
+    here, there = instructions(code), instructions(origin)
     at = first
-    for i in instructions(origin)[start:]:
+    for i in there[start:]:
         found[at] = i.position
         at += 2 if is_double(i.name) else 1
-        if bare_super(instructions(origin), i.position):
+        if bare_super(there, i.position):
             at += 2  # what `with_super` put there
     assert at == len(here), "a resume function differs from its origin"
     return found

@@ -129,8 +129,9 @@ def partial_call(function: Any, args: tuple, kwargs: dict) -> Any:
     return function(*args, **kwargs)
 
 
-def getter(target: Any, name: str) -> Any:
-    return getattr(target, name)
+def bound(descriptor: Any, target: Any) -> Any:
+    """A method of C code, of whichever class: attribute access would find a subclass's."""
+    return descriptor.__get__(target, type(target))
 
 
 def replay_changed(module: Any) -> None:

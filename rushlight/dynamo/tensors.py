@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight import _core, dtypes, eager
 
-from .breaks import data_dependent, unsupported
+from .breaks import data_dependent, served, unsupported
 from .variables.numbers import SymInt, lift
 from .variables.objects import Method
 from .variables.tensor import TensorVar
@@ -28,6 +28,11 @@ def find(cls: type, name: str) -> Any:
         if name in c.__dict__:
             return c.__dict__[name]
     return None
+
+
+def type_name(cls: type) -> str:
+    """As CPython's messages have it."""
+    return TensorVar.__name__ if cls is _core.Tensor else cls.__name__
 
 
 def load_tensor_attribute(frame: Any, x: TensorVar, name: str) -> Any:
@@ -53,7 +58,8 @@ def load_tensor_attribute(frame: Any, x: TensorVar, name: str) -> Any:
         return state.wrap(own[name], source.child("dict_attr", name))
     if source is not None and own is not None:
         state.guard("absent", source.child("attr", "__dict__"), name)
-    error = AttributeError(f"'{x.cls.__name__}' object has no attribute '{name}'", name=name)
+    kind = type_name(x.cls)
+    error = AttributeError(f"'{kind}' object has no attribute '{name}'", name=name)
     raise state.raised(error)
 
 
@@ -80,7 +86,7 @@ def call_tensor_method(frame: Any, method: TensorMethod, args: tuple, kwargs: di
 
     handler = NATIVE.get(name) or HOOKS.get(name)
     if handler is not None:
-        return handler(frame, x, *args, **kwargs)
+        return served(handler, frame, x, *args, **kwargs)
     found = find(x.cls, name)
     if type(found) is _core.Operator:
         return state.call_operator(found, (x, *args), kwargs)

@@ -521,15 +521,16 @@ def fixed(value: Any) -> bool:
 
 
 HEAP = 1 << 9  # flag of types: made at run time
+PLAIN = (object, types.SimpleNamespace)  # nothing but attributes
 WORLDLY = ("threading", "logging", "io", "weakref")
 
 
 def is_python_class(cls: type) -> bool:
-    """Whether every class of the MRO but `object` is written in Python."""
+    """Whether every class of the MRO but the plain ones is written in Python."""
     found = _python.get(cls)
     if found is None:
         found = _python[cls] = all(
-            c is object or c.__module__ not in WORLDLY and not is_native(c) for c in cls.__mro__
+            c in PLAIN or c.__module__ not in WORLDLY and not is_native(c) for c in cls.__mro__
         )
     return found
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import types
 
 import rushlight as rl
 from rushlight import config, dynamo
@@ -46,6 +47,8 @@ def seen(value, depth=0):
         ]
     if isinstance(value, BaseException):
         return [type(value).__name__, seen(value.args, depth + 1)]
+    if isinstance(value, types.SimpleNamespace):
+        return [type(value).__name__, seen(vars(value), depth + 1)]
     if type(value).__module__.startswith("tests") or type(value).__module__ in ("__main__",):
         if hasattr(value, "__dict__") and not isinstance(value, type):
             return [type(value).__name__, seen(dict(vars(value)), depth + 1)]

@@ -96,7 +96,7 @@ class TensorVar:
         raise data_dependent("whether a tensor contains a value")
 
 
-TensorVar.__name__ = TensorVar.__qualname__ = "Tensor"
+TensorVar.__name__ = TensorVar.__qualname__ = "rushlight.Tensor"  # as messages have it
 
 BINARY = {
     "add": operator.add,
