@@ -159,6 +159,9 @@ def pure(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if function in MATH and any(type(a) is SymFloat for a in args):
         if isinstance(state.native(function, *map(hint, args)), float):
             return state.float_node(function, *args)
+    if function is pow and (len(args) == 3 or kwargs):  # the last may be what varies
+        args = tuple(map(fixed, args))
+        kwargs = {k: fixed(v) for k, v in kwargs.items()}
     for a in args:
         state.realize_all(a)
     given = tuple(state.callable(looked_at(f, a)) for a in args)
@@ -168,6 +171,10 @@ def pure(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if type(found) in (list, dict, set):
         state.note_made(found)
     return found
+
+
+def fixed(value: Any) -> Any:
+    return value.fix() if type(value) in (SymInt, SymFloat) else value
 
 
 def looked_at(f: Any, value: Any) -> Any:

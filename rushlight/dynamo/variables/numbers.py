@@ -48,8 +48,8 @@ class SymInt:
     def combine(self, other: Any, function: Any, swap: bool) -> Any:
         if isinstance(other, SymFloat):
             return NotImplemented
-        if isinstance(other, float):
-            return float_of(self).combine(other, function, swap)
+        if isinstance(other, (float, complex)):
+            return fixed_with(self, other, function, swap)
         if not isinstance(other, (int, SymInt)):
             return NotImplemented
         a, b = self.expr, expression(other)
@@ -62,6 +62,11 @@ class SymInt:
 
     def __pos__(self) -> Any:
         return self
+
+    __trunc__ = __floor__ = __ceil__ = __pos__
+
+    def __invert__(self) -> Any:
+        return -self - 1
 
     def __abs__(self) -> Any:
         return self if self >= 0 else -self
@@ -123,11 +128,11 @@ class SymInt:
     def __round__(self, digits: Any = None) -> Any:
         return self if digits is None else round(self.fix(), digits)
 
-    def bit_length(self) -> int:
-        return self.fix().bit_length()
+    def __getattr__(self, name: str) -> Any:
+        return attribute_of(self, int, name)
 
-    def is_integer(self) -> bool:
-        return True
+    def conjugate(self) -> Any:
+        return self
 
     @property
     def real(self) -> Any:
@@ -152,6 +157,8 @@ POLYNOMIAL = (operator.add, operator.sub, operator.mul)
 
 
 def floor_divide(a: SymInt, other: Any, swap: bool = False) -> Any:
+    if isinstance(other, (float, complex)):
+        return fixed_with(a, other, operator.floordiv, swap)
     if not isinstance(other, (int, SymInt)):
         return NotImplemented
     a, b = (other, a) if swap else (a, other)
@@ -165,6 +172,8 @@ def floor_divide(a: SymInt, other: Any, swap: bool = False) -> Any:
 
 
 def remainder(a: SymInt, other: Any, swap: bool = False) -> Any:
+    if isinstance(other, (float, complex)):
+        return fixed_with(a, other, operator.mod, swap)
     if not isinstance(other, (int, SymInt)):
         return NotImplemented
     a, b = (other, a) if swap else (a, other)
@@ -207,19 +216,17 @@ for _name, _function in BINARY.items():
     install_int(_name, _function)
 
 
-def float_of(value: SymInt) -> Any:
-    """A symbolic int where a float is computed with: its value, fixed."""
-    return Fixed(value.fix())
+def fixed_with(value: Any, other: Any, function: Any, swap: bool) -> Any:
+    """A number that varies where a constant of another kind is computed with: its value, fixed."""
+    known = value.fix()
+    return function(other, known) if swap else function(known, other)
 
 
-class Fixed:
-    __slots__ = ("value",)
-
-    def __init__(self, value: int) -> None:
-        self.value = value
-
-    def combine(self, other: float, function: Any, swap: bool) -> Any:
-        return function(other, self.value) if swap else function(self.value, other)
+def attribute_of(number: Any, kind: type, name: str) -> Any:
+    """A method that is not modelled, of the value, fixed."""
+    if hasattr(kind, name):
+        return getattr(number.fix(), name)
+    raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'", name=name)
 
 
 class SymFloat:
@@ -269,17 +276,38 @@ class SymFloat:
     def __abs__(self) -> Any:
         return self.state.float_node(operator.abs, self)
 
-    def is_integer(self) -> bool:
-        return self.fix().is_integer()
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __getattr__(self, name: str) -> Any:
+        return attribute_of(self, float, name)
+
+    def conjugate(self) -> Any:
+        return self
+
+    @property
+    def real(self) -> Any:
+        return self
+
+    @property
+    def imag(self) -> float:
+        return 0.0
 
 
 def float_binary(name: str, function: Any) -> None:
     def forward(self: Any, other: Any) -> Any:
+        if isinstance(other, complex):
+            return fixed_with(self, other, function, False)
         if not isinstance(other, (int, float, SymInt, SymFloat)):
             return NotImplemented
         return self.state.float_node(function, self, other)
 
     def backward(self: Any, other: Any) -> Any:
+        if isinstance(other, complex):
+            return fixed_with(self, other, function, True)
         if not isinstance(other, (int, float, SymInt, SymFloat)):
             return NotImplemented
         return self.state.float_node(function, other, self)

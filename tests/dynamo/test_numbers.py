@@ -1,0 +1,49 @@
+"""Ints and floats that vary, under every operator and method: what Python gives, and its errors."""
+
+import math
+import operator
+
+import pytest
+
+import rushlight as rl
+
+from .both import check
+
+INTS = (
+    "~n, -n, +n, abs(n), n & 6, 6 | n, n ^ 3, n << 2, 1000 >> n, n + True, n * 1j",
+    "n // 2.0, n % 2.0, 2.0 // n, 7.5 % n, divmod(n, 2.5), divmod(7.5, n), n / 3, n**0.5, n**-1",
+    "pow(n, 2, 5), pow(2, n, 7), pow(2, 3, mod=n), 2**n, round(n), round(n, -1)",
+    "divmod(n, 3), divmod(100, n)",
+    "math.trunc(n), math.floor(n), math.ceil(n), math.sqrt(n), math.gcd(n, 6)",
+    "n.bit_length(), n.bit_count(), n.to_bytes(2, 'big'), n.conjugate(), n.as_integer_ratio()",
+    "n.real, n.imag, n.numerator, n.denominator, n.__floor__(), n.__trunc__()",
+    "operator.invert(n), operator.index(n), int.bit_length(n), [n].index(n), 'ab' * n",
+    "n.foo",
+    "n @ 2",
+    "n // 0.0",
+    "n.to_bytes(0, 'big')",
+    "hasattr(n, 'is_integer'), hasattr(n, 'hex')",
+)
+FLOATS = (
+    "-n, +n, abs(n), n * 1j, divmod(n, 3), divmod(100, n), n // 2.0, 7.5 % n, n + True",
+    "n.is_integer(), n.hex(), n.conjugate(), n.real, n.imag, n.as_integer_ratio()",
+    "math.floor(n), math.ceil(n), math.trunc(n), n.__floor__(), float.fromhex(n.hex())",
+    "~n",
+    "n << 1",
+    "n.foo",
+    "n % 0",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"), [(t, (4, 7, 5)) for t in INTS] + [(t, (4.25, 0.5, 7.0)) for t in FLOATS]
+)
+def test_operators(text, values):
+    source = (
+        f"def f(x, n):\n    try:\n        found = {text}\n"
+        "    except Exception as error:\n        found = type(error).__name__, str(error)\n"
+        "    return found, x + 1\n"
+    )
+    space = {"math": math, "operator": operator, "__name__": __name__}
+    exec(source, space)
+    check(space["f"], *[(rl.ones(2), v) for v in values], breaks=None, dynamic=True)
