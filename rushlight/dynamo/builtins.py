@@ -31,7 +31,7 @@ from .breaks import served, unsupported
 from .classes import build_class, new_object
 from .iteration import END, get_iter, settle, step
 from .leaves import NATIVE_LEAVES
-from .tensors import TensorMethod
+from .tensors import TensorMethod, type_name
 from .variables.numbers import SymFloat, SymInt, hint
 from .variables.objects import (
     Cell,
@@ -113,7 +113,8 @@ def call_builtin(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if function in PURE:
         return pure(f, function, args, kwargs)
     if not callable(function) or type(function) in CONTAINERS:
-        raise f.raised(TypeError(f"'{type_of(function).__name__}' object is not callable"))
+        name = type_name(type_of(function))
+        raise f.raised(TypeError(f"'{name}' object is not callable"))
     name = getattr(function, "__qualname__", None) or type(function).__name__
     where = getattr(function, "__module__", None)
     raise unsupported(

@@ -157,7 +157,7 @@ def call_intrinsic_1(f: Frame, i: Instruction) -> None:
     elif n == 5:
         f.push(f.call(operator.pos, (f.pop(),), {}))
     elif n == 6:
-        f.push(tuple(f.pop()))
+        f.push(tuple(f.state.fill(f.pop())))  # it may come from before a break
     elif n in (7, 8, 9, 10, 11):
         raise unsupported("a type parameter", "generic functions and classes are not modelled")
     else:

@@ -267,19 +267,16 @@ def dict_merge(f: Frame, i: Instruction) -> None:
     from .containers import mapping_items
 
     value = f.pop()
-    target = f.stack[-(i.arg or 0)]
-    function = f.stack[-(i.arg or 0) - (2 if VERSION < (3, 13) else 3)]
+    target = f.state.fill(f.stack[-(i.arg or 0)])
     for k, v in mapping_items(f, value):
-        if k in target:
-            name = getattr(function, "__qualname__", None) or getattr(function, "qualname", "f")
-            text = f"{name}() got multiple values for keyword argument '{k}'"
-            raise f.raised(TypeError(text))
+        if k in target:  # CPython's error names the function, or on 3.11 in a handler is another
+            raise unsupported(f"a call with the keyword argument {k!r} twice", "it is an error")
         target[k] = v
 
 
 @handler("LIST_TO_TUPLE")
 def list_to_tuple(f: Frame, i: Instruction) -> None:
-    f.push(tuple(f.pop()))
+    f.push(tuple(f.state.fill(f.pop())))  # it may come from before a break
 
 
 @handler("UNPACK_SEQUENCE")

@@ -236,6 +236,18 @@ with $A as v0:
     log.append(v0.value)
 log.append($A.value)
 ----
+def $B(v=1):
+    $BREAK
+    return v
+def $A(*a, **k):
+    return a, k
+log.append($A(*$L, $B(), *[$t, $i], $B(2), p=$B(3), **$D | {'p0': $B(4)}) if 'p' not in $D else $A(*$L, $B(), $t, **$D))
+log.append(([*$L, $B(), *$L], (*$L, $B($t)), {**$D, 'p': $B(), **{'r': $B(5)}}, {*[1, $i], $B(7)} == 0, [$A(v, $B(v)) for v in range($i % 3)]))
+try:
+    log.append($A(**{'p': $B()}, **$D))
+except TypeError as e:
+    log.append(str(e)[-20:])
+----
 class $A(Left):
     def __init__(self, v):
         $BREAK

@@ -23,6 +23,7 @@ CALLS = [
     "x < None",
     "divmod(x, 2)",
     "round(x)",
+    "x()",
     "len(x, 1)",
     "isinstance(x)",
     "int(1, 2, 3)",
