@@ -38,6 +38,7 @@ from .variables.objects import (
     Function,
     Instance,
     InstanceDict,
+    Lazy,
     Method,
     ObjectId,
     Opaque,
@@ -247,17 +248,23 @@ def method(f: Any, owner: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     if name == "append" and type(owner) is list and state.unfilled(owner) is not None:
         return state.native(function, *args, **kwargs)
     state.fill(owner)
+    if isinstance(owner, dict) and name in ("values", "items"):  # what looks at a view sees these
+        for k, v in owner.items():
+            if type(v) is Lazy:
+                owner[k] = state.realize_element(owner, k, v)
     if name not in STRUCTURAL:
         state.realize_all(owner)
         check(function, args)
         for a in args:
             state.realize_all(a)
+        if isinstance(owner, (str, bytes, set, frozenset)):
+            args = tuple(looked_at(f, a) for a in args)
         args = tuple(map(state.callable, args))
         kwargs = {k: state.callable(v) for k, v in kwargs.items()}
     elif name in ("extend", "update", "extendleft") and args:
         args = (*(whole(f, a) for a in args),)
     found = state.native(function, *args, **kwargs)
-    if type(found).__name__ == "Lazy":
+    if type(found) is Lazy:
         found = f.realize(found)
         if name in ("get", "setdefault") and args[0] in owner:
             dict.__setitem__(owner, args[0], state.realize_element(owner, args[0], owner[args[0]]))

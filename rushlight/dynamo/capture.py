@@ -162,13 +162,21 @@ class Capture(Operators, Wrapping):
             raise self.raised(error) from None
 
     def enter(self, function: Any, args: tuple, kwargs: dict) -> Any:
-        """The interpreter called from within a builtin."""
+        """The interpreter called from within a builtin, which may pass on what nobody has read."""
         try:
-            return self.frames[-1].call(function, args, kwargs)
+            return self.frames[-1].call(function, tuple(map(self.realize_pair, args)), kwargs)
         except Exception as error:
             if self.is_raised(error):
                 raise
             raise Bug(error) from error
+
+    def realize_pair(self, value: Any) -> Any:
+        """A value read, and what is in a tuple that `zip` or `items` has just made."""
+        value = self.realize(value)
+        if type(value) is tuple and id(value) not in self.sources:
+            if any(type(v) is Lazy for v in value):
+                return tuple(map(self.realize, value))
+        return value
 
     def callable(self, value: Any) -> Any:
         """A value as a builtin may call it: code of the program is interpreted."""

@@ -26,6 +26,7 @@ from .variables.objects import (
     Function,
     Instance,
     InstanceDict,
+    Method,
     Opaque,
     Reenter,
     Super,
@@ -42,6 +43,11 @@ RUN_NATIVELY = (
     itertools.groupby, itertools.pairwise, itertools.compress, itertools.filterfalse,
     itertools.combinations_with_replacement,
 )  # fmt: skip
+TRUTHS = (filter, itertools.filterfalse)
+CALLING = {  # where the function stands that they call
+    map: 0, filter: 0, itertools.filterfalse: 0, itertools.starmap: 0, itertools.takewhile: 0,
+    itertools.dropwhile: 0, itertools.accumulate: 1, itertools.groupby: 1,
+}  # fmt: skip
 ITERATING = (list, tuple, set, frozenset, dict, collections.deque, collections.OrderedDict)
 
 
@@ -76,6 +82,12 @@ def is_plain_namedtuple(cls: type) -> bool:
     )
 
 
+def entering(state: Any, function: Any) -> Any:
+    """A function as an iterator may call it: the interpreter makes the call."""
+    known = function is None or type(function) in (Reenter, Function, Method, Instance)
+    return function if known else Reenter(state, function)
+
+
 def run_natively(f: Any, cls: type, args: tuple, kwargs: dict) -> Any:
     state = f.state
     if any(type(a) is Opaque for a in args):
@@ -88,8 +100,14 @@ def run_natively(f: Any, cls: type, args: tuple, kwargs: dict) -> Any:
             args = (dict(mapping_items(f, first)), *args[1:])
         elif not isinstance(first, dict) and type(first) is not Super:
             args = (listed(f, first), *args[1:])
-    if cls in (filter, itertools.filterfalse) and args and (args[0] is None or args[0] is bool):
-        args = (Reenter(state, bool), *args[1:])  # the truth of a stand-in is the program's
+    if cls in TRUTHS and args and args[0] is None:
+        args = (bool, *args[1:])
+    if cls in CALLING:  # what the function is given may be lazy, or a stand-in
+        at = CALLING[cls]
+        args = tuple(entering(state, a) if i == at else a for i, a in enumerate(args))
+        kwargs = {k: entering(state, v) if k in ("func", "key") else v for k, v in kwargs.items()}
+    if cls is dict and args:
+        state.realize_all(args[0])
     given = tuple(state.callable(state.fill(a)) for a in args)
     if cls not in (list, tuple, zip, enumerate, reversed, map, filter, dict, functools.partial):
         for a in args:

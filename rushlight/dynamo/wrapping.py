@@ -394,7 +394,7 @@ class Wrapping:
                         value[i] = self.realize_element(value, i, v)
                     if is_deep(value[i]):
                         self.realize_all(value[i])
-        elif isinstance(value, tuple):
+        elif isinstance(value, (tuple, *VIEWS)):
             for v in value:
                 if is_deep(v):
                     self.realize_all(v)
@@ -520,6 +520,7 @@ def fixed(value: Any) -> bool:
     return all(v is None or is_key(v) for v in parts)
 
 
+VIEWS = (type({}.values()), type({}.items()))
 HEAP = 1 << 9  # flag of types: made at run time
 PLAIN = (object, types.SimpleNamespace)  # nothing but attributes
 WORLDLY = ("threading", "logging", "io", "weakref")
