@@ -4,11 +4,13 @@
 #include "convert.h"
 
 #include <cmath>
+#include <optional>
 
 #include "cuda.h"
 #include "devices.h"
 #include "dtype.h"
 #include "half.h"
+#include "records.h"
 #include "tape.h"
 
 namespace core {
@@ -360,6 +362,24 @@ void store_scalar(DType dtype, char* at, PyObject* o) {
   }
 }
 
+namespace {
+
+// A read of numbers, which makes Python wait for a device: recorded with its line.
+class ReadScope {
+ public:
+  ReadScope(const char* name, Tensor* t) {
+    if (!(mode & kRecords)) return;
+    Ref text(check(PyUnicode_InternFromString(name)));
+    record_.emplace(text.py(), "read");
+    PyObject* value = reinterpret_cast<PyObject*>(t);
+    record_->inputs(&value, 1);
+  }
+ private:
+  std::optional<RecordScope> record_;
+};
+
+}  // namespace
+
 PyObject* tensor_item(Tensor* t) {
   if (t->layout->numel != 1)
     raise(PyExc_RuntimeError, "a Tensor with %lld elements cannot be converted to Scalar",
@@ -367,12 +387,14 @@ PyObject* tensor_item(Tensor* t) {
   if (t->layout->device == Device::Meta)
     raise(PyExc_RuntimeError, "Tensor.item() cannot be called on meta tensors");
   WaitName name("item");
+  ReadScope read("item", t);
   Own<Tensor> host = on_host(t);
   return scalar_of(t->layout->dtype, data_of(host.get())).release();
 }
 
 PyObject* tensor_tolist(Tensor* t) {
   WaitName name("tolist");
+  ReadScope read("tolist", t);
   Own<Tensor> host = on_host(t);
   return nested(host->layout, data_of(host.get()), 0);
 }

@@ -106,6 +106,8 @@ std::string user_line() {
     const char* name = PyUnicode_AsUTF8(code->co_name);
     bool inside = file && !package_folder().empty() &&
                   !std::strncmp(file, package_folder().c_str(), package_folder().size());
+    const char* base = file ? std::strrchr(file, '/') : nullptr;
+    inside = inside || (base && !std::strcmp(base, "/contextlib.py"));  // of a decorated function
     if (file && name && !inside)
       text = std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame)) + " in " + name;
     Py_DECREF(code);

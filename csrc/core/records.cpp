@@ -5,6 +5,7 @@
 
 #include <time.h>
 
+#include "../rt/cuda_device.h"
 #include "dtype.h"
 
 namespace core {
@@ -18,6 +19,8 @@ struct Record {
   bool hit;
   int64_t start, end;
   std::vector<Layout*> in, out;  // owned
+  int device = -1;  // of the first operand on a GPU
+  rl::cuda::Event began = nullptr, ended = nullptr;  // on its stream, around what the call queued
 };
 
 // One buffer a process, written under the GIL; the stack of open calls is per thread.
@@ -71,6 +74,50 @@ void keep(std::vector<Layout*>& list, Layout* l) {
   list.push_back(l);
 }
 
+// Events that are free to be recorded again, by device.
+std::vector<rl::cuda::Event>& free_events(int device) {
+  static auto* all = new std::vector<rl::cuda::Event>[rl::cuda::kMaxDevices];
+  return all[device];
+}
+
+rl::cuda::Event mark(int device) noexcept {  // null where the device refuses: the time is not known
+  try {
+    auto& free = free_events(device);
+    rl::cuda::Event event;
+    if (free.empty()) {
+      event = rl::cuda::event_create(device, true, false);
+    } else {
+      event = free.back();
+      free.pop_back();
+    }
+    rl::cuda::event_record(device, event, rl::cuda::current_stream(device));
+    return event;
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void keep_input(Record* r, Layout* l) {
+  keep(r->in, l);
+  if (r->device >= 0 || rl::device_type(l->device) != rl::DeviceType::CUDA) return;
+  r->device = rl::device_index(l->device);
+  r->began = mark(r->device);
+}
+
+int64_t device_time(Record& r) noexcept {  // nanoseconds; the host waits for the call's end
+  if (!r.began || !r.ended) return 0;
+  double ms = 0;
+  try {
+    rl::cuda::event_synchronize(r.device, r.ended);
+    ms = rl::cuda::event_elapsed(r.device, r.began, r.ended);
+  } catch (...) {
+    return 0;
+  }
+  free_events(r.device).push_back(r.began);
+  free_events(r.device).push_back(r.ended);
+  return static_cast<int64_t>(ms * 1e6);
+}
+
 Ref render(const std::vector<Layout*>& layouts) {
   Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(layouts.size())));
   for (size_t i = 0; i < layouts.size(); i++) {
@@ -117,10 +164,11 @@ PyObject* records(PyObject*, PyObject*) {
     try {
       for (Record& r : taken) {
         Ref in = render(r.in), out = render(r.out);
-        Ref one = checked(Py_BuildValue("LLiOsOLLOOss", static_cast<long long>(r.id),
+        Ref one = checked(Py_BuildValue("LLiOsOLLOOssL", static_cast<long long>(r.id),
             static_cast<long long>(r.parent), r.depth, r.name, r.kind.c_str(),
             r.hit ? Py_True : Py_False, static_cast<long long>(r.start),
-            static_cast<long long>(r.end), in.py(), out.py(), r.what.c_str(), r.line.c_str()));
+            static_cast<long long>(r.end), in.py(), out.py(), r.what.c_str(), r.line.c_str(),
+            static_cast<long long>(device_time(r))));
         check(PyList_Append(list.py(), one.py()));
       }
     } catch (...) {
@@ -160,7 +208,10 @@ RecordScope::RecordScope(PyObject* name, const char* kind)
 
 RecordScope::~RecordScope() {
   if (popped_by_) popped_by_();
-  if (Record* r = at(id_)) r->end = now();
+  if (Record* r = at(id_)) {
+    r->end = now();
+    if (r->began) r->ended = mark(r->device);
+  }
   open_scope = outer_;
   open_id = outer_id_;
   open_compiled = outer_compiled_;
@@ -173,15 +224,15 @@ void RecordScope::inputs(const Call& call) {
   Record* r = at(id_);
   if (!r) return;
   if (call.tensors.size())
-    for (int i = 0; i < call.tensors.size(); i++) keep(r->in, call.tensors[i]->layout);
+    for (int i = 0; i < call.tensors.size(); i++) keep_input(r, call.tensors[i]->layout);
   else if (call.op->nparams && is_tensor(call.values[0]))
-    keep(r->in, tensor_of(call.values[0])->layout);
+    keep_input(r, tensor_of(call.values[0])->layout);
 }
 
 void RecordScope::inputs(PyObject* const* values, int n) {
   Record* r = at(id_);
   for (int i = 0; r && i < n; i++)
-    if (values[i] && is_tensor(values[i])) keep(r->in, tensor_of(values[i])->layout);
+    if (values[i] && is_tensor(values[i])) keep_input(r, tensor_of(values[i])->layout);
 }
 
 void RecordScope::outputs(PyObject* o) {
@@ -205,7 +256,7 @@ PyMethodDef record_functions[] = {
     {"record", record, METH_O, "turns records of this thread's calls on or off; returns what was"},
     {"records", records, METH_NOARGS,
         "hands over the records: (id, parent, depth, operator, kind, plan hit, start ns, end ns, "
-        "in, out, what ran, user line)"},
+        "in, out, what ran, user line, ns on the device)"},
     {"ranges", ranges, METH_VARARGS,
         "ranges(push, pop): addresses of a tool's nvtxRangePushEx and nvtxRangePop, or 0, 0: each "
         "recorded call is a range, this thread's from now on"},
