@@ -23,9 +23,10 @@ from rushlight.aot_autograd.parts import Parts, split
 from rushlight.aot_autograd.pipeline import reached
 from rushlight.eager import casting
 from rushlight.errors import CompilerBug, Unsupported
-from rushlight.forms import CASTING, Form, Inference, Training, settled, timed, uncollected
+from rushlight.forms import CASTING, Form, Inference, Training, settled, timed
 from rushlight.fx.captured import CallGraph, CallNode
 from rushlight.fx.passes import record
+from rushlight.fx.pausing import paused_collector
 from rushlight.fx.tracing import environment, layout_of
 from rushlight.nn.recurrent import recurrent_layer
 from rushlight.ops.declare import Op
@@ -208,7 +209,7 @@ class Compiled:
                 return x.env
         return environment([x for x in self.examples if isinstance(x, Layout)])
 
-    @uncollected()
+    @paused_collector()
     def make(self, mask: int, inputs: tuple) -> Callable:
         start = time.perf_counter()
         why = "its first call" if not self.forms else "inputs that require other gradients"

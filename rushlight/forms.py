@@ -8,7 +8,6 @@ eager mode, with a recorded reason.
 
 from __future__ import annotations
 
-import gc
 import operator
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from rushlight.eager import casting
 from rushlight.errors import Unsupported
 from rushlight.fx.graph import Graph
 from rushlight.fx.interpreter import run
+from rushlight.fx.pausing import paused_collector
 from rushlight.inductor.pipeline import CompiledGraph, compile_graph
 from rushlight.inductor.wrapper import Ends
 from rushlight.reasons import refuse
@@ -183,7 +183,7 @@ class Training(Form):
         self.backward: CompiledGraph | None = None
 
         def backward() -> Callable:
-            with trace.unit(c.unit), settled(), uncollected():
+            with trace.unit(c.unit), settled(), paused_collector():
                 graph = forget_gradients(self.late)
                 try:
                     made = self.backward = compile_graph(decompose(graph))
@@ -282,19 +282,6 @@ def number_of(env: sym.ShapeEnv, name: str) -> sym.Sym:
 
 
 @contextmanager
-def uncollected():
-    """While graphs are compiled: they are many small objects, all alive, and looking through them
-    for garbage is in vain."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-@contextmanager
 def settled():
     """Without autocast: what it casts is part of the graph."""
     before = _core.mode()
@@ -338,4 +325,4 @@ def symbols_of(graph: Graph) -> dict[str, tuple[int, int]]:
     return found
 
 
-__all__ = ["CASTING", "Form", "Inference", "Training", "settled", "timed", "uncollected"]
+__all__ = ["CASTING", "Form", "Inference", "Training", "settled", "timed"]

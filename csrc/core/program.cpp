@@ -6,6 +6,7 @@
 #include "operator.h"
 #include "plan.h"
 #include "records.h"
+#include "rt/gemm.h"
 #include "tensor.h"
 
 namespace core {
@@ -219,7 +220,9 @@ Ref recorded_kernel(PyObject* kernel, Small<PyObject*, 16>& arguments) {
   return value;
 }
 
+// A program with a label is a compiled graph.
 void run(Program* p, Registers& registers) {
+  const rl::RepeatedProducts repeated(p->label != nullptr);
   for (const Instruction& in : *p->instructions) {
     Ref value;
     {

@@ -48,9 +48,12 @@ const char* const kNames[3][kDTypes] = {
     {"", "", "", "", "", "", "onednn matmul", "onednn matmul", "onednn matmul", ""},
 };
 
+thread_local bool repeated = false;  // RepeatedProducts
+
 // The rules, from measurements (time_rt gemm):
 // - float32 takes OpenBLAS until a shape has come twice, then oneDNN, whose primitives cost up to
-// milliseconds to make;
+// milliseconds to make; in a compiled graph oneDNN at once: both libraries' threads wait by
+// spinning, so that taking turns costs more than the primitives;
 // - below kSmall multiply-adds OpenBLAS stays: its call costs 0.05 microseconds against 0.46, and
 // they draw level at 64^3.
 //   Matrix times vector draws level later;
@@ -61,13 +64,14 @@ Route route(const GemmPlan* plan, int64_t run) {
   const Gemm& g = plan->gemm;
   if (half(g.dtype)) return onednn_available() ? Route::OneDnn : Route::Plain;
   if (g.dtype != DType::Float32 && g.dtype != DType::Float64) return Route::Plain;
+  const bool small = plan->work < (std::min(g.m, g.n) <= 2 ? kSmallVector : kSmall);
+  const bool again = run > 0 || repeated;
+  if (g.dtype == DType::Float32 && again && !small && onednn_available())
+    return Route::OneDnn;  // without opening OpenBLAS, whose threads begin by spinning
   const bool blas = openblas_available() && openblas_takes(g);
-  if (blas && (g.dtype == DType::Float64 || run == 0)) return Route::OpenBlas;
-  if (blas && plan->work < (std::min(g.m, g.n) <= 2 ? kSmallVector : kSmall))
-    return Route::OpenBlas;
-  if (g.dtype == DType::Float32 && onednn_available() && (blas || plan->work >= kTiny))
-    return Route::OneDnn;
-  return blas ? Route::OpenBlas : Route::Plain;
+  if (blas) return Route::OpenBlas;
+  if (g.dtype == DType::Float32 && onednn_available() && plan->work >= kTiny) return Route::OneDnn;
+  return Route::Plain;
 }
 
 // The primitive for these threads; null where oneDNN refuses.
@@ -279,6 +283,9 @@ void gemm_run(GemmPlan* plan, void* x, void* y, void* bias, void* out, double al
 }
 
 void gemm_free(GemmPlan* plan) { delete plan; }
+
+RepeatedProducts::RepeatedProducts(bool now) : before_(repeated) { repeated = repeated || now; }
+RepeatedProducts::~RepeatedProducts() { repeated = before_; }
 
 bool gemm_release(const GemmPlan* plan) {
   // Multiply-adds a nanosecond: a floor of what one thread of each route does.

@@ -22,4 +22,16 @@ void gemm_free(GemmPlan*);
 bool gemm_release(const GemmPlan*);                    // predicted above 20 microseconds
 const char* gemm_library(const GemmPlan*);             // which library the next run takes, with its routine
 
+// While one lives, this thread's products are taken for repeated ones from their first run on: a compiled graph comes again.
+class RepeatedProducts {
+ public:
+  explicit RepeatedProducts(bool repeated);            // false: changes nothing
+  ~RepeatedProducts();
+  RepeatedProducts(const RepeatedProducts&) = delete;
+  RepeatedProducts& operator=(const RepeatedProducts&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace rl

@@ -19,6 +19,7 @@ from typing import Any
 from rushlight import _core, config, reasons, trace
 from rushlight.errors import CompilerBug
 from rushlight.fx.captured import origins_of_lines
+from rushlight.fx.pausing import paused_collector
 
 from . import instructions_flow, instructions_operators, instructions_values
 from .backends import build
@@ -158,7 +159,7 @@ class Record:
 
     def convert(self, compiled: Any, arguments: tuple) -> bool:
         """Captures the call; whether there is an entry for it now."""
-        with trace.unit(trace.numbered(self.function.__qualname__)):
+        with paused_collector(), trace.unit(trace.numbered(self.function.__qualname__)):
             return self.convert_here(compiled, arguments)
 
     def convert_here(self, compiled: Any, arguments: tuple) -> bool:

@@ -75,6 +75,7 @@ def short(value: Any) -> str:
 
 # Cheap and telling checks first.
 ORDER = ("mode", "tensor", "isnot", "is", "none", "type", "eq", "ints", "float", "len", "keys")
+RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 
 
 class Table:
@@ -103,12 +104,17 @@ def ordered(guards: list[Guard]) -> list[Guard]:
         by_source.setdefault(g.source, []).append(g)
     out: list[Guard] = []
     placed: set[int] = set()
+    walked: set[Source] = set()
 
     def place(source: Source | None) -> None:
-        if source is not None and source.parent is not None:
-            place(source.parent)
+        if source in walked:
+            return
+        if source is not None:
+            walked.add(source)
+            if source.parent is not None:
+                place(source.parent)
         mine = by_source.get(source, ())
-        for g in sorted(mine, key=lambda g: ORDER.index(g.kind) if g.kind in ORDER else 99):
+        for g in sorted(mine, key=lambda g: RANK.get(g.kind, 99)) if len(mine) > 1 else mine:
             if id(g) not in placed:
                 placed.add(id(g))
                 out.append(g)

@@ -313,14 +313,18 @@ class Names:
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.used = set(taken)
+        self.counts: dict[str, int] = {}  # names of each base that are surely used
 
     def fresh(self, base: str) -> str:
         if keyword.iskeyword(base):
             base += "_"
-        name, i = base, 1
+        i = self.counts.get(base, 0)
+        name = f"{base}_{i}" if i else base
         while name in self.used:
-            name, i = f"{base}_{i}", i + 1
+            i += 1
+            name = f"{base}_{i}"
         self.used.add(name)
+        self.counts[base] = i + 1
         return name
 
 

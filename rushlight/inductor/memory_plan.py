@@ -14,6 +14,7 @@ With symbolic sizes the lifetimes are fixed, and offsets are found for each set 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from rushlight import dtypes, sym
@@ -103,14 +104,12 @@ def plan_memory(lives: Lives, carved: set[Var], steps: int) -> MemoryPlan:
         if r not in carved or r in lives.kept
         if r in members  # else it is an input's
     }
-    peak = 0
-    for i in range(steps):
-        alive = sum(
-            n
-            for r, n in alone.items()
-            if lives.first[r] <= i and (i <= lives.last[r] or r in lives.kept)
-        )
-        peak = max(peak, alive)
+    change = [0] * (steps + 1)  # of the bytes alive, at each step
+    for r, n in alone.items():
+        change[lives.first[r]] += n
+        if r not in lives.kept:
+            change[lives.last[r] + 1] -= n
+    peak = max((*accumulate(change[:steps]), 0))
     total = sum(sizes) + sum(alone.values())
     return MemoryPlan(places, total, workspace, workspace + peak)
 
