@@ -445,10 +445,67 @@ void dealloc(PyObject* o) {
   delete g->sources;
   delete g->checks;
   delete g->steps;
+  delete g->inputs;
   delete g->restless;
   for (int i = 0; i < g->memo_count; i++) memo_drop(g->memos[i]);
   type->tp_free(o);
   Py_DECREF(type);
+}
+
+// ---- the inputs of a graph, from what is remembered
+
+// Whether what the memo hangs on is among these bound parameters, as it was.
+bool anchored(const Guards* g, const GuardMemo* m, PyObject* const* locals, int n) {
+  for (size_t i = 0; i < m->expected.size(); i++) {
+    if (!m->expected[i]) continue;
+    const GuardSource& s = (*g->sources)[i];
+    if (s.op != GuardSource::Arg || s.index >= n || locals[s.index] != m->expected[i]) return false;
+  }
+  return true;
+}
+
+// plan(sources, bound)
+PyObject* guards_plan(PyObject* self, PyObject* args) {
+  PyObject* sources;
+  int bound;
+  if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &sources, &bound)) return nullptr;
+  return guarded([&] {
+    Guards* g = guards_of(self);
+    std::vector<int> inputs;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sources); i++) {
+      int64_t s = integer(PyTuple_GET_ITEM(sources, i));
+      if (s < -1 || s >= static_cast<int64_t>(g->sources->size()))
+        raise(PyExc_ValueError, "[Guards] input %zd: source %lld of %zu", i,
+            static_cast<long long>(s), g->sources->size());
+      inputs.push_back(static_cast<int>(s));
+    }
+    delete std::exchange(g->inputs, new std::vector<int>(std::move(inputs)));
+    g->bound = bound;
+    return Py_NewRef(Py_None);
+  });
+}
+
+// fetch(*bound parameters, *given): a tuple, or None where something must be read after all.
+PyObject* guards_fetch(PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  return guarded([&]() -> PyObject* {
+    Guards* g = guards_of(self);
+    if (!g->inputs || n < g->bound || !g->memo_count) return Py_NewRef(Py_None);
+    // Made first: this may collect garbage, and so run any code.
+    Ref out = checked(PyTuple_New(static_cast<Py_ssize_t>(g->inputs->size())));
+    for (int k = 0; k < g->memo_count; k++) {
+      GuardMemo* m = g->memos[(g->latest + k) % g->memo_count];
+      if (!anchored(g, m, args, g->bound) || !memo_stands(m, g)) continue;
+      Py_ssize_t next = g->bound;
+      for (size_t i = 0; i < g->inputs->size(); i++) {
+        int s = (*g->inputs)[i];
+        PyObject* v = s >= 0 ? m->values[s] : next < n ? args[next++] : nullptr;
+        if (!v) return Py_NewRef(Py_None);
+        PyTuple_SET_ITEM(out.py(), i, Py_NewRef(v));
+      }
+      return Py_NewRef(out.py());
+    }
+    return Py_NewRef(Py_None);
+  });
 }
 
 // check(*locals, function=None) and explain(*locals, function=None)
@@ -520,6 +577,11 @@ PyMethodDef methods[] = {
         "explain(*locals, function=None): None, or (number of the first check that fails, what it "
         "saw: the value, or the exception that reading it raised)"},
     {"payload", payload, METH_O, "payload(i): the object of an is, type, eq... check, or None"},
+    {"plan", guards_plan, METH_VARARGS,
+        "plan(sources, bound): what fetch gives, in order: numbers of sources, -1 for the next of "
+        "the values that it is given behind `bound` bound parameters"},
+    {"fetch", method(guards_fetch), METH_FASTCALL,
+        "fetch(*locals, *given): the planned values, or None where not all are remembered"},
     {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef getset[] = {

@@ -60,6 +60,7 @@ class Capture(Operators, Wrapping):
         self.device = "cpu"  # of the graph: a GPU where a tensor from outside is on one
         self.made_on_cpu = False  # whether the graph makes tensors there from nothing
         self.env = sym.ShapeEnv()
+        self.fetch: Any = None  # how the graph's inputs are had at once (fetching.py)
         self.symbols: dict[str, tuple] = {}  # name -> ("size", source, dim) or ("int", source)
         self.symbol_nodes: dict[Any, CallNode] = {}
         self.inputs: list[tuple[CallNode, Any]] = []  # placeholder -> source or symbol

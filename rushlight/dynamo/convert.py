@@ -26,6 +26,7 @@ from .backends import build
 from .breaks import Break, Bug, GraphBreakError, Restart, Skip, unsupported
 from .bytecode import instructions, is_coroutine, is_generator, parameters
 from .capture import Capture
+from .fetching import with_guards
 from .graph_module import GraphModule
 from .guards import Guard, compile_guards
 from .interpreter import Outermost
@@ -312,7 +313,8 @@ def attempt(
         state.guards["shape", text] = Guard(
             "shape", None, (text, relation, left, right, answer), ""
         )
-    guards, listed = compile_guards(list(state.guards.values()), state.symbols, state.env)
+    guards, listed, index = compile_guards(list(state.guards.values()), state.symbols, state.env)
+    target_code = with_guards(target_code, state.fetch, guards, index)
     target = types.FunctionType(
         target_code,
         function.__globals__,

@@ -24,3 +24,14 @@ def call_instructions(n: int) -> list[Instr]:
 
 def load_attr(name: str) -> Instr:
     return Instr("LOAD_ATTR", name) if VERSION == (3, 11) else Instr("LOAD_ATTR", (False, name))
+
+
+def call_of(function: Any, *arguments: Instr, count: int | None = -1) -> list:
+    """Pushes function(*arguments); `count` where one takes several instructions, or None where
+    the call itself is left out."""
+    push = [const(function), push_null()]
+    if VERSION < (3, 13):
+        push.reverse()
+    if count is None:
+        return [*push, *arguments]
+    return [*push, *arguments, *call_instructions(len(arguments) if count < 0 else count)]

@@ -162,8 +162,10 @@ def program(
     return tuple(code)
 
 
-def compile_guards(guards: list[Guard], symbols: dict, env: Any) -> tuple[Any, list[Guard]]:
-    """(the evaluator, the guards in the order of its checks)."""
+def compile_guards(
+    guards: list[Guard], symbols: dict, env: Any
+) -> tuple[Any, list[Guard], dict[Source, int]]:
+    """(the evaluator, the guards in the order of its checks, the numbers of its sources)."""
     table = Table()
     listed = ordered(guards)
     checks: list[Any] = []
@@ -180,4 +182,4 @@ def compile_guards(guards: list[Guard], symbols: dict, env: Any) -> tuple[Any, l
             )
         else:
             checks.append((g.kind, table.add(g.source), g.payload))
-    return _core.Guards(tuple(table.rows), tuple(checks)), listed
+    return _core.Guards(tuple(table.rows), tuple(checks)), listed, table.index

@@ -46,7 +46,8 @@ from .bytecode import (
     with_whole_regions,
 )
 from .codegen import Codegen
-from .emit import call_instructions, const, load_attr, push_null
+from .emit import call_instructions, call_of, const, load_attr, push_null
+from .fetching import fetched_call, planned
 from .interpreter import NULL, Previous
 from .iteration import END
 from .own_frame import with_super
@@ -491,9 +492,13 @@ def graph_instructions(gen: Codegen, function: Any, inputs: list) -> list:
     """Pushes function(*inputs)."""
     saved, gen.code = gen.code, []
     temps, gen.source_temps = gen.source_temps, {}
-    gen.function(function)
+    gen.state.fetch = fetch = planned(gen.frame.code, inputs, gen.cell_names)
+    if fetch is None:
+        gen.function(function)
     gen.shared = branching(s[1] if isinstance(s, tuple) else s for s in inputs)
+    loads = []
     for s in inputs:
+        first = len(gen.code)
         if isinstance(s, tuple):  # a symbol: a size of a tensor, or an int
             kind, source, *dim = s
             gen.load_source(source)
@@ -501,8 +506,11 @@ def graph_instructions(gen: Codegen, function: Any, inputs: list) -> list:
                 gen.emit(*shape_instructions(dim[0]))
         else:
             gen.load_source(s)
+        loads.append(gen.code[first:])
     gen.emit(*call_instructions(len(inputs)))
     made, gen.code = gen.code, saved
+    if fetch is not None:
+        made = fetched_call(fetch, gen.frame.code, loads, function)
     gen.source_temps, gen.shared = temps, set()
     return made
 
@@ -617,14 +625,6 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
         out += call_instructions(len(names) + len(local) + len(cells))
         out.append(Instr("RETURN_VALUE"))
     return out
-
-
-def call_of(function: Any, *arguments: Instr) -> list:
-    """Pushes function(*arguments)."""
-    push = [const(function), push_null()]
-    if VERSION < (3, 13):
-        push.reverse()
-    return [*push, *arguments, *call_instructions(len(arguments))]
 
 
 def set_hook(hook: Any) -> list:
