@@ -42,6 +42,7 @@ from rushlight.nn.functional.activation import (
     threshold,
     threshold_,
 )
+from rushlight.nn.functional.alignment import ctc_loss
 from rushlight.nn.functional.attention import scaled_dot_product_attention
 from rushlight.nn.functional.channels import batch_norm, group_norm, instance_norm
 from rushlight.nn.functional.classification import (
@@ -131,5 +132,6 @@ from rushlight.nn.functional.shape import (
 )
 from rushlight.nn.functional.shared import _reduction, kernel
 from rushlight.nn.functional.tables import embedding, embedding_bag, one_hot
+from rushlight.nn.functional.warping import affine_grid, grid_sample
 
 linear = kernel("linear")
