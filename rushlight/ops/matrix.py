@@ -57,7 +57,8 @@ def _(g, x, y, beta, alpha):
              autocast="lower", samples=(call(t(2, 3), t(4, 3), t(4)), call(t(2, 3), t(4, 3)), call(t(2, 5, 3), t(4, 3), t(4)), call(t(3), t(4, 3), t(4)), call(t(2, 5, 0), t(4, 0), t(4))))
 def linear(x, weight, bias):
     if not x.shape[-1] == weight.shape[-1]:
-        raise ShapeError(f"[linear] mat1 and mat2 shapes cannot be multiplied: input {x.layout} and weight {weight.layout} "
+        rows, columns = math.prod(x.shape[:-1]), x.shape[-1]
+        raise ShapeError(f"[linear] mat1 and mat2 shapes cannot be multiplied ({rows}x{columns} and {weight.shape[1]}x{weight.shape[0]}): input {x.layout} and weight {weight.layout} "
                          f"(expected input.shape[-1] == weight.shape[1], got {x.shape[-1]} and {weight.shape[-1]})")
     flat = x if x.rank == 2 else folded(x, 1)
     y = transpose(weight, 0, 1)
