@@ -32,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "autograd": {"eager"},
     "linalg": {"eager"},
     "special": {"eager"},
-    "distributions": {"eager"},
+    "distributions": {"eager", "linalg"},
     "jit": {"nn"},
     "nn": {"ops", "eager"},
     "optim": {"ops", "eager", "nn"},

@@ -1,10 +1,9 @@
 """`rushlight.distributions`: random variables with densities, under PyTorch's names.
 
 What is here: Bernoulli, Categorical, Cauchy, Exponential, Geometric, Gumbel, HalfNormal,
-Independent, Laplace, LogNormal, MixtureSameFamily, Normal, OneHotCategorical, Uniform and
-TransformedDistribution; constraints, transforms and `kl_divergence` for them. Those that draw from
-a gamma distribution (Beta, Dirichlet, Gamma, ...) or need a Cholesky factor (MultivariateNormal)
-are not.
+Independent, Laplace, LogNormal, MixtureSameFamily, MultivariateNormal, Normal, OneHotCategorical,
+TransformedDistribution and Uniform; constraints, transforms and `kl_divergence` for them. Those
+that draw from a gamma distribution (Beta, Dirichlet, Gamma, ...) are not.
 """
 
 from . import constraints, kl, transforms
@@ -18,6 +17,7 @@ from .discrete import (
 )
 from .distribution import Distribution
 from .kl import kl_divergence, register_kl
+from .multivariate import MultivariateNormal
 from .normal import Cauchy, Gumbel, HalfNormal, Laplace, Normal
 from .positive import Exponential, Uniform
 from .transforms import (
@@ -48,6 +48,7 @@ __all__ = [
     "Laplace",
     "LogNormal",
     "MixtureSameFamily",
+    "MultivariateNormal",
     "Normal",
     "OneHotCategorical",
     "OneHotCategoricalStraightThrough",

@@ -4,7 +4,7 @@
 last `event_dim` dims of value are one event.
 """
 
-from rushlight import eager
+from rushlight import eager, linalg
 
 
 class Constraint:
@@ -166,6 +166,22 @@ class _Simplex(Constraint):
         return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < 1e-6)
 
 
+class _LowerCholesky(Constraint):
+    event_dim = 2
+
+    def check(self, value):
+        lower = (value.tril() == value).flatten(-2).all(-1)
+        return lower & (value.diagonal(0, -2, -1) > 0).all(-1)
+
+
+class _PositiveDefinite(Constraint):
+    event_dim = 2
+
+    def check(self, value):
+        even = eager.isclose(value, value.mT, atol=1e-6).flatten(-2).all(-1)
+        return even & (linalg.cholesky_ex(value).info == 0)
+
+
 dependent = _Dependent()
 dependent_property = _DependentProperty
 independent = _Independent
@@ -185,6 +201,8 @@ interval = _Interval
 half_open_interval = _HalfOpenInterval
 unit_interval = _Interval(0.0, 1.0)
 simplex = _Simplex()
+lower_cholesky = _LowerCholesky()
+positive_definite = _PositiveDefinite()
 
 
 def is_dependent(constraint):

@@ -12,6 +12,7 @@ from rushlight.distributions.discrete import (
     softplus,
 )
 from rushlight.distributions.distribution import Distribution
+from rushlight.distributions.multivariate import MultivariateNormal, divergence
 from rushlight.distributions.normal import Cauchy, Gumbel, HalfNormal, Laplace, Normal
 from rushlight.distributions.positive import Exponential, Uniform
 from rushlight.distributions.transforms import sum_rightmost
@@ -53,6 +54,9 @@ def _normal(p, q):
     ratio = (p.scale / q.scale).pow(2)
     apart = ((p.loc - q.loc) / q.scale).pow(2)
     return 0.5 * (ratio + apart - 1 - ratio.log())
+
+
+register_kl(MultivariateNormal, MultivariateNormal)(divergence)
 
 
 @register_kl(LogNormal, LogNormal)

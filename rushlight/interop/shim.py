@@ -44,6 +44,7 @@ MOVED = {
         for ours, names in {
             "normal": "normal laplace cauchy gumbel half_normal",
             "positive": "uniform exponential",
+            "multivariate": "multivariate_normal",
             "discrete": "bernoulli categorical geometric one_hot_categorical",
             "composed": "independent transformed_distribution log_normal mixture_same_family",
             "distribution": "distribution",

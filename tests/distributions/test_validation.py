@@ -22,6 +22,12 @@ BAD = {
         t.distributions.Normal(t.zeros(3), 1.0), 1
     ).log_prob(t.zeros(2, 4)),
     "too many dims": lambda t: t.distributions.Independent(t.distributions.Normal(0.0, 1.0), 1),
+    "no factor": lambda t: t.distributions.MultivariateNormal(t.zeros(2)),
+    "no covariance": lambda t: t.distributions.MultivariateNormal(t.zeros(2), -t.eye(2)),
+    "no mean": lambda t: t.distributions.MultivariateNormal(t.tensor(0.0), t.eye(2)),
+    "not symmetric": lambda t: t.distributions.MultivariateNormal(
+        t.zeros(2), t.tensor([[1.0, 0.5], [0.0, 1.0]])
+    ),
     "no transform": lambda t: t.distributions.TransformedDistribution(
         t.distributions.Normal(0.0, 1.0), [abs]
     ),

@@ -13,6 +13,7 @@ LOC = [[0.0, -1.5, 2.0], [0.3, 4.0, -0.7]]
 SCALE = [[1.0, 0.5, 2.0], [0.25, 3.0, 1.5]]
 PROBS = [[0.1, 0.5, 0.9], [0.3, 0.7, 0.45]]
 INSIDE = [[0.2, 0.6, 0.9], [0.35, 0.75, 0.5]]
+COVARIANCE = [[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 1.5]]
 COUNTS = [[0.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
 
 # How to make each, and where its log_prob is asked for; d: the module, t: makes a tensor.
@@ -33,6 +34,18 @@ CASES = {
     "Categorical of logits": (lambda d, t: d.Categorical(logits=t(LOC)), [1.0, 2.0]),
     "OneHotCategorical": (lambda d, t: d.OneHotCategorical(t(SCALE)), [[0.0, 1.0, 0.0]] * 2),
     "Independent": (lambda d, t: d.Independent(d.Normal(t(LOC), t(SCALE)), 1), LOC),
+    "MultivariateNormal": (
+        lambda d, t: d.MultivariateNormal(t(LOC), t(COVARIANCE)),
+        SCALE,
+    ),
+    "MultivariateNormal of a factor": (
+        lambda d, t: d.MultivariateNormal(t(LOC), scale_tril=t(COVARIANCE).tril()),
+        SCALE,
+    ),
+    "MultivariateNormal of a precision": (
+        lambda d, t: d.MultivariateNormal(t(LOC[0]), precision_matrix=t(COVARIANCE)),
+        SCALE,
+    ),
     "a chain of transforms": (
         lambda d, t: d.TransformedDistribution(
             d.Normal(t(LOC), t(SCALE)),
@@ -116,7 +129,7 @@ def test_divergences_are_pytorchs(name, oracle):
     make, _ = CASES[name]
 
     def pair(d, t):
-        return make(d, t), make(d, lambda x: t(x) * 0.8 + 0.05 if x is not COUNTS else t(x))
+        return make(d, t), make(d, lambda x: t(x) * 0.8 + (0.0 if x is COVARIANCE else 0.05))
 
     try:
         expected = oracle.distributions.kl_divergence(*pair(oracle.distributions, oracle.tensor))
