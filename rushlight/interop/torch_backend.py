@@ -14,27 +14,24 @@ it.
 from __future__ import annotations
 
 import operator
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import rushlight.nn.functional as F
 from rushlight import _core, config
 from rushlight.eager import factories
 from rushlight.errors import Unsupported
-from rushlight.ops.values import TABLE
+from rushlight.interop.aten import DTYPES, KEPT, dtype_name, name_of, translation, value_of
 from rushlight.reasons import refuse
 
 # Random draws stay torch's, so that a seed gives the numbers that it gives in torch's eager mode.
 RANDOM = frozenset("rand randn randint randperm bernoulli native_dropout normal uniform".split())
 
 
-ATTENTION = (
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-)
+# From the first version with a partitioner and an attention of this form, up to the next major one.
+OLDEST, NEWER = (2, 6), (3, 0)
 
 
 class Report(NamedTuple):
@@ -51,17 +48,23 @@ REPORTS: list[Report] = []  # of this process, in the order of compiling
 
 
 def rushlight(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable:
-    """The backend, as torch calls it: see torch's documentation of custom backends."""
+    """The backend, as torch calls it: see torch's documentation of custom backends. RuntimeError
+    for a torch that it does not know."""
     import torch
-    from functorch.compile import min_cut_rematerialization_partition
-    from torch._decomp import core_aten_decompositions
-    from torch._dynamo.backends.common import aot_autograd
+
+    check_version(torch.__version__)
+    try:
+        from functorch.compile import min_cut_rematerialization_partition
+        from torch._decomp import core_aten_decompositions
+        from torch._dynamo.backends.common import aot_autograd
+    except ImportError as error:
+        raise RuntimeError(f"{unknown(torch.__version__)}: {error}") from error
 
     def compiler(kind: str) -> Callable:
         return lambda graph, inputs: compile_part(torch, graph, kind)
 
     decompositions = core_aten_decompositions()
-    for name in ATTENTION:  # their backwards need what only their own forwards give
+    for name in KEPT:
         op = getattr(torch.ops.aten, name, None)
         for overload in op.overloads() if op is not None else ():
             decompositions.pop(getattr(op, overload), None)
@@ -76,6 +79,18 @@ def rushlight(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callabl
     return made
 
 
+def check_version(version: str) -> None:
+    """RuntimeError for versions of torch that are older or newer than the backend knows."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None or not OLDEST <= tuple(map(int, found.groups())) < NEWER:
+        raise RuntimeError(unknown(version))
+
+
+def unknown(version: str) -> str:
+    first, end = (".".join(map(str, v)) for v in (OLDEST, NEWER))
+    return f"[torch_backend] the backend is for torch {first} up to {end}; this is {version}"
+
+
 def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
     """One graph of AOTAutograd's, its supported runs of nodes compiled."""
     from functorch.compile import make_boxed_func
@@ -83,6 +98,7 @@ def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
     from torch.fx.passes.operator_support import OperatorSupportBase
 
     left: Counter[str] = Counter()
+    draw_masks_first(torch, gm)
 
     class Support(OperatorSupportBase):  # type: ignore[misc]
         def is_node_supported(self, submodules: Any, node: Any) -> bool:
@@ -122,11 +138,41 @@ def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
     return make_boxed_func(fused.forward)  # type: ignore[no-any-return]
 
 
-def name_of(target: Any) -> str:
-    schema = getattr(target, "_schema", None)
-    if schema is None:
-        return str(getattr(target, "__name__", target))
-    return str(schema.name.partition("::")[2])
+def draw_masks_first(torch: Any, gm: Any) -> None:
+    """Takes what dropout draws to the beginning of a graph, in the same order and so with the same
+    numbers: what is left of it are products, which need not end a compiled part."""
+    nodes = list(gm.graph.nodes)
+    draws = [n for n in nodes if n.op == "call_function" and name_of(n.target) in RANDOM]
+    for node in draws:
+        rest = [node.kwargs, node.args[1] in (0, 1), node.args[2] is False]
+        sizes = node.meta["val"][0].shape if name_of(node.target) == "native_dropout" else None
+        if sizes is None or any(rest) or any(type(n) is not int for n in sizes):
+            return  # an order among other draws would change their numbers
+    if not draws:
+        return
+    first = next(n for n in nodes if n.op != "placeholder")
+    for node in draws:
+        x, p = node.args[:2]
+        value, kept = node.meta["val"]
+        with gm.graph.inserting_before(first):
+            mask = gm.graph.call_function(bernoulli, (tuple(kept.shape), kept.stride(), 1.0 - p))
+        with gm.graph.inserting_before(node):
+            times = torch.ops.aten.mul.Tensor
+            masked = gm.graph.call_function(times, (x, mask))
+            result = gm.graph.call_function(times, (masked, 1.0 / (1.0 - p)))
+        mask.meta["val"], masked.meta["val"], result.meta["val"] = kept, value, value
+        for user in list(node.users):
+            user.replace_all_uses_with((result, mask)[user.args[1]])
+            gm.graph.erase_node(user)
+        gm.graph.erase_node(node)
+    gm.recompile()
+
+
+def bernoulli(shape: tuple, stride: tuple, p: float) -> Any:
+    """A mask that is true with probability p, drawn from torch's stream."""
+    import torch
+
+    return torch.empty_strided(shape, stride, dtype=torch.bool).bernoulli_(p)
 
 
 def refusal(torch: Any, node: Any) -> str:
@@ -185,132 +231,6 @@ def trial(torch: Any, node: Any) -> str:
     return ""
 
 
-def value_of(torch: Any, a: Any) -> Any:
-    return getattr(_core, dtype_name(a)) if isinstance(a, torch.dtype) else a
-
-
-DTYPES = frozenset("float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split())
-
-
-def dtype_name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-# ---- what stands for ATen's operators
-
-
-def translation(target: Any) -> Callable | None:
-    """Ours for one of ATen's overloads: a function of its arguments as ATen orders them."""
-    base, overload = name_of(target), target._schema.overload_name
-    special = SPECIAL.get(f"{base}.{overload}") or SPECIAL.get(base)
-    if special is not None:
-        return special
-    op = BY_SCHEMA.get((base, overload)) or BY_SCHEMA.get((base, None))
-    if op is not None and op.native is not None and accepts(op, target):
-        return op.native  # type: ignore[no-any-return]
-    return None
-
-
-def accepts(op: Any, target: Any) -> bool:
-    """Whether the overload's arguments are the operator's first ones, in their order."""
-    theirs = [a.name for a in target._schema.arguments if not a.kwarg_only]
-    mine = [p.name for p in op.parameters]
-    same = all(a == b or {a, b} <= {"self", "input"} for a, b in zip(theirs, mine))
-    return same and len(theirs) <= len(mine)
-
-
-def by_schema() -> dict[tuple[str, str | None], Any]:
-    found: dict[tuple[str, str | None], Any] = {}
-    for op in TABLE.values():
-        base, _, overload = op.schema.text.partition("(")[0].partition(".")
-        found.setdefault((base, overload), op)
-        found.setdefault((base, None), op)
-    return found
-
-
-def to_copy(x: Any, dtype: Any = None, memory_format: Any = None, **rest: Any) -> Any:
-    return TABLE["to"].native(x, dtype=dtype) if dtype not in (None, x.dtype) else x.clone()
-
-
-def clone(x: Any, memory_format: Any = None) -> Any:
-    return x.clone()
-
-
-def full_like(x: Any, value: Any, dtype: Any = None, **rest: Any) -> Any:
-    return factories.full(tuple(x.shape), value, dtype=dtype or x.dtype)
-
-
-def arange(*bounds: Any, dtype: Any = None, **rest: Any) -> Any:
-    return factories.arange(*bounds, dtype=dtype)
-
-
-def full(size: Any, value: Any, dtype: Any = None, **rest: Any) -> Any:
-    return factories.full(tuple(size), value, dtype=dtype)
-
-
-def scalar_tensor(value: Any, dtype: Any = None, **rest: Any) -> Any:
-    return factories.full((), value, dtype=dtype or _core.float32)
-
-
-def index(x: Any, indices: Sequence[Any]) -> Any:
-    given = [(dim, i) for dim, i in enumerate(indices) if i is not None]
-    if any(i.dtype.name in ("bool", "uint8") for _, i in given):
-        raise Unsupported("index", "by a mask: how many it picks is known when it has run")
-    return TABLE["index"].native(x, tuple(i for _, i in given), tuple(dim for dim, _ in given))
-
-
-def batch_norm_eval(
-    x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: Any, eps: Any
-) -> Any:
-    empty = factories.full((0,), 0.0, dtype=x.dtype)
-    return F.batch_norm(x, mean, var, weight, bias, False, momentum, eps), empty, empty
-
-
-def native_layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
-    return TABLE["native_layer_norm"].native(x, tuple(shape), weight, bias, eps)
-
-
-def max_dim(x: Any, dim: int, keepdim: bool = False) -> Any:
-    return tuple(x.max(dim, keepdim))
-
-
-def min_dim(x: Any, dim: int, keepdim: bool = False) -> Any:
-    return tuple(x.min(dim, keepdim))
-
-
-SPECIAL: dict[str, Callable] = {
-    "_softmax": lambda x, dim, half: x.softmax(dim),
-    "_log_softmax": lambda x, dim, half: x.log_softmax(dim),
-    "_to_copy": to_copy,
-    "clone": clone,
-    "alias": lambda x: x,
-    "embedding": lambda weight, indices, padding=-1, scale=False, sparse=False: TABLE[
-        "embedding"
-    ].native(weight, indices, padding),
-    "lift_fresh_copy": lambda x: x.clone(),
-    "arange": arange,
-    "full": full,
-    "full_like": full_like,
-    "zeros_like": lambda x, **rest: full_like(x, 0, **rest),
-    "ones_like": lambda x, **rest: full_like(x, 1, **rest),
-    "scalar_tensor": scalar_tensor,
-    "index.Tensor": index,
-    "_native_batch_norm_legit_no_training": batch_norm_eval,
-    "native_layer_norm": native_layer_norm,
-    "max.dim": max_dim,
-    "min.dim": min_dim,
-    "_unsafe_view": lambda x, size: x.reshape(tuple(size)),
-    "view": lambda x, size: x.reshape(tuple(size)),
-    "reshape": lambda x, size: x.reshape(tuple(size)),
-    "relu": lambda x: x.relu(),
-    "cat": lambda tensors, dim=0: TABLE["cat"].native(tuple(tensors), dim),
-    "split_with_sizes": lambda x, sizes, dim=0: tuple(x.split(list(sizes), dim)),
-    "constant_pad_nd": lambda x, pad, value=0: F.pad(x, tuple(pad), value=value),
-    "copy": lambda x, y, non_blocking=False: to_copy(y, x.dtype).expand(tuple(x.shape)).clone(),
-}
-BY_SCHEMA = by_schema()
-
-
 # ---- one compiled part
 
 
@@ -319,6 +239,7 @@ class Part:
 
     def __init__(self, torch: Any, module: Any, name: str) -> None:
         self.torch, self.__name__ = torch, name
+        self.to_dlpack, self.from_dlpack = torch._C._to_dlpack, torch._C._from_dlpack
         self.module, self.nodes = module, list(module.graph.nodes)
         inputs = [n for n in self.nodes if n.op == "placeholder"]
         output = next(n for n in self.nodes if n.op == "output").args[0]
@@ -333,6 +254,8 @@ class Part:
         self.run = inductor()(self.call, examples)
         with _no_grad():
             self.check(self.run(*examples))  # compiles it, so that what fails fails here
+        if any(form == self.call for form in getattr(self.run, "forms", {}).values()):
+            raise Unsupported("torch_backend", "the compiler runs it in eager mode")
 
     @staticmethod
     def layout(value: Any) -> tuple:
@@ -373,13 +296,14 @@ class Part:
                 )
 
     def __call__(self, *inputs: Any) -> Any:
+        to, ours = self.to_dlpack, _core.from_dlpack
         with _no_grad():
-            results = self.run(*[_core.from_dlpack(x.detach()) for x in inputs])
+            results = self.run(*[ours(to(x)) for x in inputs])
         made = [self.given_back(x, e) for x, e in zip(results, self.expected)]
         return made[0] if self.single else tuple(made)
 
     def given_back(self, x: Any, expected: tuple) -> Any:
-        y = self.torch.from_dlpack(x)
+        y = self.from_dlpack(x.__dlpack__())
         if y.stride() == expected[1] or x.numel() <= 1:
             return y if y.stride() == expected[1] else y.as_strided(expected[0], expected[1])
         return self.torch.empty_strided(expected[0], expected[1], dtype=expected[2]).copy_(y)

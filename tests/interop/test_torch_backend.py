@@ -1,5 +1,7 @@
 """torch.compile(model, backend=rushlight) against torch's eager mode."""
 
+import re
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -74,7 +76,7 @@ def test_dropout_draws_torchs_numbers():
     f = compiled(model)
     want, got = (gradients(model, g, torch.ones(16, 8))[0] for g in (model, f))
     assert (want - got).abs().max() < 1e-6
-    assert any("native_dropout" in r.left for r in torch_backend.REPORTS)
+    assert any("bernoulli" in r.left for r in torch_backend.REPORTS)
 
 
 def test_running_statistics_are_written():
@@ -119,3 +121,103 @@ def test_half_types_and_integers():
 def test_an_error_of_the_program_is_the_programs():
     with pytest.raises(Exception, match="size|shape"):
         compiled(lambda a, b: a @ b)(torch.ones(2, 3), torch.ones(4, 5))
+
+
+def test_a_torch_that_is_not_known_is_refused_by_its_version(monkeypatch):
+    torch_backend.check_version("2.13.0+cpu")
+    for version in ("1.13.1", "2.1.0", "3.0.0a0+git1", "nightly"):
+        with pytest.raises(
+            RuntimeError, match=f"torch 2.6 up to 3.0; this is {re.escape(version)}"
+        ):
+            torch_backend.check_version(version)
+    monkeypatch.setattr(torch, "__version__", "2.5.1")
+    with pytest.raises(Exception, match=r"this is 2\.5\.1"):
+        compiled(torch.relu)(torch.ones(2))
+
+
+def test_two_devices_and_what_only_torch_has_stay_torchs():
+    class Marked(torch.Tensor):
+        pass
+
+    f = compiled(lambda x: (x.relu() + 1, x.to("meta") * 2))
+    x = torch.randn(4)
+    near, far = f(x)
+    assert torch.equal(near, x.relu() + 1) and far.device.type == "meta"
+
+    def odd(x):
+        return x.to(torch.complex64) * 1j, (x * 2).to(torch.uint16), x.to(torch.float8_e5m2)
+
+    x = torch.rand(8) + 1
+    for a, b in zip(compiled(odd)(x), odd(x), strict=True):
+        assert a.dtype == b.dtype and torch.equal(a.to(torch.complex64), b.to(torch.complex64))
+    (report,) = torch_backend.REPORTS
+    assert report.ours == 1 and sum(report.left.values()) >= 4
+    marked = torch.randn(3).as_subclass(Marked)
+    got = compiled(lambda x: x.relu() + 1)(marked)
+    assert type(got) is Marked and torch.equal(got, marked.relu() + 1)
+    both = torch.nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    with pytest.raises(Exception, match="(?s)device.*(meta|cpu)"):
+        compiled(both)(torch.ones(1, 2))
+
+
+def test_an_exception_in_what_is_torchs_is_the_programs_and_leaves_nothing_behind():
+    f = compiled(lambda x: torch.linalg.cholesky(x * 2).relu() + 1)
+    good = torch.eye(3)
+    want = torch.linalg.cholesky(good * 2).relu() + 1
+    assert torch.allclose(f(good), want)
+    for _ in range(2):
+        with pytest.raises(torch.linalg.LinAlgError, match="positive-definite"):
+            f(-good)
+        assert torch.allclose(f(good), want)
+    g = compiled(lambda table, i: table[i].relu())
+    assert g(good, torch.tensor([2])).sum() == 1
+    with pytest.raises(IndexError, match="out of"):
+        g(good, torch.tensor([3]))
+
+
+def test_attention_and_its_backward():
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 2, n, 4, requires_grad=True) for n in (5, 6, 6))
+    masks = [None, torch.rand(5, 6) > 0.3, torch.randn(2, 1, 5, 6)]
+    for mask, causal in [(m, False) for m in masks] + [(None, True)]:
+
+        def attend(q, k, v, mask=mask, causal=causal):
+            return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
+
+        pairs = []
+        for f in (attend, compiled(attend)):
+            out = f(q, k, v)
+            pairs.append((out, *torch.autograd.grad(out.sin().sum(), (q, k, v))))
+        for a, b in zip(*pairs, strict=True):
+            assert torch.allclose(a, b, atol=1e-5) and a.stride() == b.stride()
+        assert not any(r.left for r in torch_backend.REPORTS), torch_backend.REPORTS
+
+
+def test_several_dropouts_are_one_part_and_torchs_numbers():
+    torch.manual_seed(0)
+    model = nn.Sequential(*(m for _ in range(3) for m in (nn.Linear(8, 8), nn.Dropout(0.3))))
+    f = compiled(model)
+    (want, theirs), (got, ours) = (gradients(model, g, torch.ones(4, 8)) for g in (model, f))
+    assert torch.allclose(got, want, atol=1e-6)
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours, theirs, strict=True))
+    assert all(r.parts == 1 for r in torch_backend.REPORTS)
+
+
+def test_images_and_their_backward():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.c, self.t = nn.Conv2d(3, 8, 3, 2, 1, groups=1), nn.ConvTranspose2d(8, 4, 2, 2)
+            self.d, self.b = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False), nn.BatchNorm2d(8)
+            self.g = nn.GroupNorm(2, 4)
+
+        def forward(self, x):
+            x = F.max_pool2d(F.silu(self.b(self.d(self.c(x)))), 2)
+            x = F.avg_pool2d(self.g(self.t(x)), 3, 2, 1)
+            x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+            x = F.interpolate(x, size=(7, 5), mode="nearest")
+            return F.adaptive_avg_pool2d(x, 1) + F.adaptive_avg_pool2d(x, (3, 2)).mean()
+
+    torch.manual_seed(0)
+    reports = agree(Net(), torch.randn(2, 3, 17, 16))
+    assert not any(r.left for r in reports), [r.left for r in reports]
