@@ -42,6 +42,7 @@ BY_IDENTITY = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
     _core.Operator,
+    _core.Factory,
     types.CodeType,
 )
 CONTAINERS = (
