@@ -1,0 +1,239 @@
+"""torch.compile(model, backend="rushlight") over the models of `torch_zoo.py`.
+
+    python -m benchmarks.torch_models run RESULTS.jsonl [--only TEXT] [--inductor] [--limit SECONDS]
+    python -m benchmarks.torch_models table RESULTS.jsonl > docs/torch-models.md
+
+Each model runs in a process of its own: forward in evaluation mode and one training step, against
+torch's eager mode on the same seeds. With `--inductor` Inductor compiles the same model in a second
+process, both with empty caches of their own, and the times are comparable. One JSON line for each
+model and backend.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BOUND = 1e-4
+
+
+def run(options: argparse.Namespace) -> None:
+    from benchmarks.torch_zoo import ZOO
+
+    results = Path(options.file)
+    done, end = set(), time.perf_counter() + options.budget
+    if results.exists():
+        done = {(r["model"], r["backend"]) for r in map(json.loads, results.open())}
+    for name in ZOO:
+        if options.only and not any(part in name for part in options.only.split(",")):
+            continue
+        for backend in ("rushlight", "inductor") if options.inductor else ("rushlight",):
+            if (name, backend) in done or time.perf_counter() > end:
+                continue
+            row = one(name, backend, options)
+            with results.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(summary(row), flush=True)
+
+
+def one(name: str, backend: str, options: argparse.Namespace) -> dict:
+    """A child's row, or what became of it."""
+    command = [sys.executable, "-P", str(HERE / "torch_models.py")]
+    command += ["child", name, "--backend", backend, "--seconds", str(options.seconds)]
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TORCHINDUCTOR_CACHE_DIR": folder}
+        if options.inductor:
+            environment["RUSHLIGHT_CACHE_DIR"] = folder
+        try:
+            child = subprocess.run(command, capture_output=True, text=True, env=environment,
+                                   timeout=options.limit)  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return {"model": name, "backend": backend, "error": f"over {options.limit} s"}
+    for line in child.stdout.splitlines():
+        if line.startswith("ROW "):
+            row: dict = json.loads(line[4:])
+            return row
+    last = child.stderr.strip().splitlines()[-1:] or [f"exit {child.returncode}"]
+    return {"model": name, "backend": backend, "error": last[0], "log": child.stderr[-4000:]}
+
+
+def summary(row: dict) -> str:
+    if "error" in row:
+        return f"{row['model']} {row['backend']}: {row['error']}"
+    keys = ("values", "gradients", "graphs", "parts", "ours", "left", "first", "backend_time",
+            "steady", "eager")  # fmt: skip
+    return f"{row['model']} {row['backend']}: " + " ".join(f"{k}={row.get(k)}" for k in keys)
+
+
+# ---- the process of one model
+
+
+def child(options: argparse.Namespace) -> None:
+    import warnings
+
+    import torch
+
+    from benchmarks.torch_zoo import ZOO
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(options.threads)
+    model, inputs = ZOO[options.model]()
+    row: dict = {"model": options.model, "backend": options.backend, "torch": torch.__version__}
+    spent = Clock(torch, options.backend)
+
+    model.eval()
+    with torch.no_grad():
+        want = tensors(torch, model(**inputs))
+        compiled = torch.compile(model, backend=spent.backend)
+        begin = time.perf_counter()
+        got = tensors(torch, compiled(**inputs))
+        row["first"] = [time.perf_counter() - begin]
+        row["backend_time"] = [spent.take()]
+        row["values"] = difference(got, want)
+        again = difference(tensors(torch, compiled(**inputs)), want)
+        row["values"] = max(row["values"], again)
+        times = alternate(options.seconds, lambda: compiled(**inputs), lambda: model(**inputs))
+        row["steady"], row["eager"] = [times[0]], [times[1]]
+
+    model.train()
+    state = {k: v.clone() for k, v in model.state_dict().items()}
+
+    def step(f, again=False):
+        if not again:
+            model.load_state_dict(state)
+        model.zero_grad()
+        torch.manual_seed(3)
+        outs = [x for x in tensors(torch, f(**inputs)) if x.requires_grad]
+        sum(x.float().pow(2).mean() for x in outs).backward()
+        if again:
+            return None
+        made = [x.detach() for x in outs]
+        made += [b.clone().float() for b in model.buffers() if b.is_floating_point()]
+        return made, [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    want, slopes = step(model)
+    begin = time.perf_counter()
+    got, ours = step(compiled)
+    row["first"].append(time.perf_counter() - begin)
+    row["backend_time"].append(spent.take())
+    row["training_values"] = difference(got, want)
+    floor = 1e-2 * max((float(g.abs().max()) for g in slopes), default=0.0)
+    row["gradients"] = difference(ours, slopes, floor)
+    times = alternate(options.seconds, lambda: step(compiled, True), lambda: step(model, True))
+    row["steady"].append(times[0])
+    row["eager"].append(times[1])
+    if options.backend == "rushlight":
+        from rushlight.interop.torch_backend import REPORTS
+
+        left: dict[str, int] = {}
+        for report in REPORTS:
+            for op, count in report.left.items():
+                left[op] = left.get(op, 0) + count
+        row.update(graphs=len(REPORTS), parts=sum(r.parts for r in REPORTS), left=left,
+                   ours=sum(r.ours for r in REPORTS))  # fmt: skip
+    print("ROW " + json.dumps(row), flush=True)
+
+
+class Clock:
+    """A backend, and the time of its compilers: torch's capture and derivatives stand apart."""
+
+    def __init__(self, torch, name: str) -> None:
+        self.spent = 0.0
+        if name == "inductor":
+            from torch._inductor import compile_fx
+
+            self.backend = "inductor"
+            self.patch(compile_fx, "compile_fx_inner")
+        else:
+            from rushlight.interop import torch_backend
+
+            self.backend = torch_backend.rushlight
+            self.patch(torch_backend, "compile_part")
+
+    def patch(self, module, name: str) -> None:
+        inner = getattr(module, name)
+
+        def timed(*a, **k):
+            begin = time.perf_counter()
+            try:
+                return inner(*a, **k)
+            finally:
+                self.spent += time.perf_counter() - begin
+
+        setattr(module, name, timed)
+
+    def take(self) -> float:
+        spent, self.spent = self.spent, 0.0
+        return spent
+
+
+def tensors(torch, out) -> list:
+    """The floating results of a model, in order."""
+    if isinstance(out, torch.Tensor):
+        return [out] if out.is_floating_point() else []
+    if isinstance(out, dict):
+        out = list(out.values())
+    if isinstance(out, (tuple, list)):
+        return [x for one in out for x in tensors(torch, one)]
+    return []
+
+
+def difference(got: list, want: list, floor: float = 0.0) -> float:
+    """The largest difference, relative to the largest number of its tensor or to the floor."""
+    assert [x.shape for x in got] == [x.shape for x in want]
+    worst = 0.0
+    for a, b in zip(got, want, strict=True):
+        if not b.numel():
+            continue
+        assert a.stride() == b.stride() or b.numel() <= 1, (a.stride(), b.stride())
+        same = (a == b) | (a.isnan() & b.isnan())
+        apart = (a - b).abs().masked_fill(same, 0.0)
+        scale = max(float(b.nan_to_num(0, 0, 0).abs().max()), floor, 1e-9)
+        worst = max(worst, float(apart.max()) / scale)
+        if not float(apart.max()) >= 0:
+            return float("inf")
+    return worst
+
+
+def alternate(seconds: float, *steps) -> list[float]:
+    """The median time of each, taking turns, so that what else runs slows all alike."""
+    times: list[list[float]] = [[] for _ in steps]
+    end = time.perf_counter() + seconds
+    while not times[0] or time.perf_counter() < end:
+        for step, into in zip(steps, times, strict=True):
+            begin = time.perf_counter()
+            step()
+            into.append(time.perf_counter() - begin)
+    return [statistics.median(t) for t in times]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    words = parser.add_subparsers(required=True)
+    word = words.add_parser("run")
+    word.set_defaults(act=run)
+    word.add_argument("file")
+    word.add_argument("--only", default="")
+    word.add_argument("--inductor", action="store_true")
+    word.add_argument("--limit", type=float, default=280)
+    word.add_argument("--budget", type=float, default=1e9, help="starts no model after so long")
+    word.add_argument("--seconds", type=float, default=0.3)
+    word = words.add_parser("child")
+    word.set_defaults(act=child)
+    word.add_argument("model")
+    word.add_argument("--backend", default="rushlight")
+    word.add_argument("--seconds", type=float, default=0.3)
+    word.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    options.act(options)
+
+
+if __name__ == "__main__":
+    sys.path.append(str(HERE.parent))
+    main()
