@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import rushlight.nn.functional as F
-from rushlight import _core
+from rushlight import _core, sym
 from rushlight.eager import factories
 from rushlight.errors import Unsupported
 from rushlight.ops.convolution import each, exact
@@ -112,8 +112,13 @@ def full_like(x: Any, value: Any, dtype: Any = None, **rest: Any) -> Any:
     return factories.full(tuple(x.shape), value, dtype=dtype or x.dtype)
 
 
-def arange(*bounds: Any, dtype: Any = None, **rest: Any) -> Any:
-    return factories.arange(*bounds, dtype=dtype)
+def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None, **rest: Any) -> Any:
+    start, end = (0, start) if end is None else (start, end)
+    if not any(isinstance(n, sym.Sym) for n in (start, end, step)):
+        return factories.arange(start, end, step, dtype=dtype, device=rest.get("device"))
+    device = factories.device_of(rest.get("device"))
+    count = -(-(end - start) // step)
+    return factories.created("steps", device, (count,), start, step, dtype=dtype or _core.int64)
 
 
 def full(size: Any, value: Any, dtype: Any = None, **rest: Any) -> Any:
@@ -324,7 +329,7 @@ def scores_of(
         raise Unsupported("attention", "heads that share keys")
     limit = None
     if is_causal:
-        limit = factories.arange(q.shape[-2], device=q.device).reshape((1, 1, q.shape[-2], 1))
+        limit = arange(q.shape[-2], device=q.device).reshape((1, 1, q.shape[-2], 1))
     boolean = mask is not None and kind(mask) == "bool"
     bias = None if boolean or mask is None else mask.to(q.dtype)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -343,7 +348,7 @@ def attention(
     scores = scores if bias is None else scores + bias
     scores = scores if mask is None else op("where", mask, scores, -math.inf)
     if limit is not None:
-        seen = factories.arange(k.shape[-2], device=q.device) <= limit
+        seen = arange(k.shape[-2], device=q.device) <= limit
         scores = op("where", seen, scores, -math.inf)
     return out, scores.logsumexp(-1)
 

@@ -24,6 +24,7 @@ from rushlight import _core, config
 from rushlight.eager import factories
 from rushlight.errors import Unsupported
 from rushlight.interop.aten import DTYPES, KEPT, dtype_name, name_of, translation, value_of
+from rushlight.interop.torch_sizes import evaluate, hint, layouts, places
 from rushlight.reasons import refuse
 
 # Random draws stay torch's, so that a seed gives the numbers that it gives in torch's eager mode.
@@ -189,15 +190,14 @@ def refusal(torch: Any, node: Any) -> str:
     values = [n.meta.get("val") for n in (*node.all_input_nodes, node)]
     for value in values:
         for one in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(one, torch.SymInt):
-                return "a size that varies"
+            if isinstance(one, (torch.SymFloat, torch.SymBool)) or one is node.meta.get("val"):
+                if not isinstance(one, torch.Tensor):
+                    return "no tensor"
             if isinstance(one, torch.Tensor):
                 if one.device.type != "cpu":
                     return f"a tensor on {one.device}"
                 if dtype_name(one.dtype) not in DTYPES:
                     return f"dtype {one.dtype}"
-                if any(isinstance(n, torch.SymInt) for n in one.shape):
-                    return "a size that varies"
                 if type(one).__name__ not in ("FakeTensor", "Tensor", "Parameter"):
                     return f"a {type(one).__name__}"
     return trial(torch, node)
@@ -213,7 +213,7 @@ def trial(torch: Any, node: Any) -> str:
             return tuple(map(look, a))
         if isinstance(a, torch.Tensor):
             return example(a, "meta")
-        return value_of(torch, a)
+        return hint(a) if isinstance(a, torch.SymInt) else value_of(torch, a)
 
     try:
         named = {k: look(v) for k, v in node.kwargs.items() if k not in IGNORED}
@@ -224,9 +224,10 @@ def trial(torch: Any, node: Any) -> str:
     many = isinstance(expected, (tuple, list))
     for x, y in zip(got if many else (got,), expected if many else (expected,)):
         if isinstance(y, torch.Tensor):
-            same = tuple(x.shape) == tuple(y.shape) and x.dtype.name == dtype_name(y.dtype)
-            if not same and 0 not in y.shape:
-                theirs = f"{dtype_name(y.dtype)}{list(y.shape)}"
+            shape = tuple(map(hint, y.shape))
+            same = tuple(x.shape) == shape and x.dtype.name == dtype_name(y.dtype)
+            if not same and 0 not in shape:
+                theirs = f"{dtype_name(y.dtype)}{list(shape)}"
                 return f"ours gives {x.dtype.name}{list(x.shape)}, torch's {theirs}"
     return ""
 
@@ -242,38 +243,55 @@ class Part:
         self.to_dlpack, self.from_dlpack = torch._C._to_dlpack, torch._C._from_dlpack
         self.module, self.nodes = module, list(module.graph.nodes)
         inputs = [n for n in self.nodes if n.op == "placeholder"]
+        values = [n.meta["val"] for n in inputs]
+        self.tensors = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
+        self.sizes = {n: v for n, v in zip(inputs, values) if not isinstance(v, torch.Tensor)}
+        fakes = [values[i] for i in self.tensors]
+        self.places = places(fakes)  # empty where no size varies
         output = next(n for n in self.nodes if n.op == "output").args[0]
         self.single = not isinstance(output, (tuple, list))
-        expected = [output] if self.single else list(output)
-        self.expected = [self.layout(n.meta["val"]) for n in expected]
+        outputs = [output] if self.single else list(output)
+        self.outputs = [n.meta["val"] for n in outputs]
+        self.expected = [expected_of(x, hint) for x in self.outputs]
+        self.known: dict[tuple, list] = {}  # what is expected, for values of the sizes
         calls = [n for n in self.nodes if n.op == "call_function"]
         self.functions: dict[Any, Any] = {
             n: translation(n.target) for n in calls if n.target is not operator.getitem
         }
-        examples = [example(n.meta["val"]) for n in inputs]
-        self.run = inductor()(self.call, examples)
+        examples: list[Any] = [example(x) for x in fakes]
+        described = examples
+        if self.places:
+            seen = {name: hint(fakes[i].shape[d]) for name, (i, d) in self.places.items()}
+            for size in self.sizes.values():
+                evaluate(size, seen)  # Unsupported where no input has it
+            described = layouts(fakes, [dtype_name(x.dtype) for x in fakes])
+        elif self.sizes:
+            raise Unsupported("torch_backend", "numbers without a tensor of their size")
+        self.run = inductor()(self.call, described)
         with _no_grad():
             self.check(self.run(*examples))  # compiles it, so that what fails fails here
         if any(form == self.call for form in getattr(self.run, "forms", {}).values()):
             raise Unsupported("torch_backend", "the compiler runs it in eager mode")
 
-    @staticmethod
-    def layout(value: Any) -> tuple:
-        return tuple(value.shape), tuple(value.stride()), value.dtype
-
     def call(self, *inputs: Any) -> Any:
-        """The nodes in order, on our tensors or on a recorder's values."""
+        """The nodes in order, on our tensors or on a recorder's values. Numbers are worked out
+        from the tensors' sizes."""
         given, known = iter(inputs), {}
+        values = {name: inputs[i].shape[d] for name, (i, d) in self.places.items()}
 
         def look(a: Any) -> Any:
             if isinstance(a, self.torch.fx.Node):
                 return known[a]
             if isinstance(a, (tuple, list)):
                 return tuple(map(look, a))
+            if isinstance(a, self.torch.SymInt):
+                return evaluate(a, values)
             return value_of(self.torch, a)
 
         for node in self.nodes:
-            if node.op == "placeholder":
+            if node in self.sizes:
+                known[node] = evaluate(self.sizes[node], values)
+            elif node.op == "placeholder":
                 known[node] = next(given)
             elif node.op == "output":
                 result = look(node.args[0])
@@ -296,11 +314,25 @@ class Part:
                 )
 
     def __call__(self, *inputs: Any) -> Any:
-        to, ours = self.to_dlpack, _core.from_dlpack
+        to, ours, expected = self.to_dlpack, _core.from_dlpack, self.expected
+        if self.sizes:
+            inputs = tuple(inputs[i] for i in self.tensors)
+        if self.places:
+            expected = self.expected_now(inputs)
         with _no_grad():
             results = self.run(*[ours(to(x)) for x in inputs])
-        made = [self.given_back(x, e) for x, e in zip(results, self.expected)]
+        made = [self.given_back(x, e) for x, e in zip(results, expected)]
         return made[0] if self.single else tuple(made)
+
+    def expected_now(self, inputs: tuple) -> list:
+        """What torch expects for these inputs' sizes."""
+        sizes = tuple(inputs[i].shape[d] for i, d in self.places.values())
+        found = self.known.get(sizes)
+        if found is None:
+            values = dict(zip(self.places, sizes))
+            found = [expected_of(x, lambda n: evaluate(n, values)) for x in self.outputs]
+            self.known[sizes] = found
+        return found
 
     def given_back(self, x: Any, expected: tuple) -> Any:
         y = self.from_dlpack(x.__dlpack__())
@@ -317,6 +349,10 @@ def inductor() -> Callable:
     if "inductor" not in BACKENDS:
         assert sys.modules["rushlight"].compile
     return resolve("inductor")  # type: ignore[no-any-return]
+
+
+def expected_of(x: Any, size: Callable) -> tuple:
+    return tuple(map(size, x.shape)), tuple(map(size, x.stride())), x.dtype
 
 
 IGNORED = ("layout", "device", "pin_memory", "non_blocking")
@@ -336,10 +372,7 @@ def example(value: Any, device: str = "cpu") -> Any:
     if not hasattr(value, "stride"):
         return value
     dtype = getattr(_core, dtype_name(value.dtype))
-    flat = factories.zeros((storage_size(value),), dtype=dtype, device=device)
-    return flat.as_strided(tuple(value.shape), tuple(value.stride()))
-
-
-def storage_size(value: Any) -> int:
-    last = sum((n - 1) * s for n, s in zip(value.shape, value.stride()) if n)
-    return 0 if 0 in value.shape else last + 1
+    shape, strides = tuple(map(hint, value.shape)), tuple(map(hint, value.stride()))
+    size = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides))
+    flat = factories.zeros((size,), dtype=dtype, device=device)
+    return flat.as_strided(shape, strides)

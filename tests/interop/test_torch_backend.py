@@ -221,3 +221,19 @@ def test_images_and_their_backward():
     torch.manual_seed(0)
     reports = agree(Net(), torch.randn(2, 3, 17, 16))
     assert not any(r.left for r in reports), [r.left for r in reports]
+
+
+def test_sizes_that_vary_are_ours_in_one_graph():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(20, 16), Block(), nn.Linear(16, 5))
+    torch._dynamo.reset()
+    torch_backend.REPORTS.clear()
+    f = torch.compile(model, backend=torch_backend.rushlight, dynamic=True)
+    for shape in ((2, 9), (3, 7), (4, 12)):
+        ids = torch.randint(0, 20, shape)
+        (want, theirs), (got, ours) = (gradients(model, g, ids) for g in (model, f))
+        for a, b in zip([got, *ours], [want, *theirs], strict=True):
+            assert a.stride() == b.stride() and torch.allclose(a, b, atol=1e-6)
+    reports = torch_backend.REPORTS
+    ours, left = sum(r.ours for r in reports), sum(sum(r.left.values()) for r in reports)
+    assert len(reports) == 2 and ours >= 0.9 * (ours + left), reports
