@@ -71,6 +71,62 @@ def summary(row: dict) -> str:
     return f"{row['model']} {row['backend']}: " + " ".join(f"{k}={row.get(k)}" for k in keys)
 
 
+# ---- the table
+
+
+def table(options: argparse.Namespace) -> None:
+    """Markdown: every model, and beside Inductor those that it compiled too."""
+    rows = [json.loads(line) for file in options.files for line in open(file)]
+    latest = {(r["model"], r["backend"]): r for r in rows}
+    ours = [r for (_, backend), r in latest.items() if backend == "rushlight"]
+    good = [r for r in ours if "error" not in r]
+    shares = [share(r) for r in good]
+    print(f"{len(ours)} models: {len(good)} run; of {sum(r['ours'] for r in good)} nodes that are "
+          f"Rushlight's and {sum(sum(r['left'].values()) for r in good)} that stay torch's, the "
+          f"least share of ours in a model is {min(shares):.1%}. Largest relative difference from "
+          f"eager mode: values {max(max(r['values'], r['training_values']) for r in good):.1e}, "
+          f"gradients {max(r['gradients'] for r in good):.1e}.\n")  # fmt: skip
+    print("| model | graphs | compiled parts | nodes ours | left to torch | values | gradients "
+          "| compiling, s | steady / eager: inference, training |")  # fmt: skip
+    print("| --- " * 9 + "|")
+    for r in ours:
+        if "error" in r:
+            print(f"| {r['model']} | {r['error'][:120]} |" + " |" * 7)
+            continue
+        left = ", ".join(f"{n} x `{op}`" for op, n in sorted(r["left"].items())) or "none"
+        ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(r["steady"], r["eager"], strict=True))
+        print(f"| {r['model']} | {r['graphs']} | {r['parts']} | {share(r):.1%} of "
+              f"{r['ours'] + sum(r['left'].values())} | {left} | {r['values']:.0e} "
+              f"| {r['gradients']:.0e} | {sum(r['backend_time']):.1f} | {ratios} |")  # fmt: skip
+    pairs = [(r, latest[r["model"], "inductor"]) for r in good
+             if "error" not in latest.get((r["model"], "inductor"), {"error": ""})]  # fmt: skip
+    if not pairs:
+        return
+    print("\n| model | compiling, s: inference, training | Inductor's | ratio "
+          "| steady, ms: inference, training | Inductor's | ratios |")  # fmt: skip
+    print("| --- " * 7 + "|")
+    firsts, steadies = [], []
+    for a, b in pairs:
+        firsts.append(sum(a["backend_time"]) / sum(b["backend_time"]))
+        # Each against eager mode in its own process: what else the machine did falls out.
+        both = [x / e / (y / f) for x, e, y, f in
+                zip(a["steady"], a["eager"], b["steady"], b["eager"], strict=True)]  # fmt: skip
+        steadies += both
+        print(f"| {a['model']} | {listed(a['backend_time'], 1)} | {listed(b['backend_time'], 1)} "
+              f"| {firsts[-1]:.2f} | {listed(a['steady'], 2, 1e3)} | {listed(b['steady'], 2, 1e3)} "
+              f"| {listed(both, 2)} |")  # fmt: skip
+    print(f"\nGeometric means: compiling {statistics.geometric_mean(firsts):.2f}, steady "
+          f"{statistics.geometric_mean(steadies):.2f} of Inductor's.")  # fmt: skip
+
+
+def share(row: dict) -> float:
+    return float(row["ours"] / (row["ours"] + sum(row["left"].values())))
+
+
+def listed(numbers: list[float], digits: int, scale: float = 1.0) -> str:
+    return ", ".join(f"{n * scale:.{digits}f}" for n in numbers)
+
+
 # ---- the process of one model
 
 
@@ -222,6 +278,9 @@ def main() -> None:
     word.add_argument("--limit", type=float, default=280)
     word.add_argument("--budget", type=float, default=1e9, help="starts no model after so long")
     word.add_argument("--seconds", type=float, default=0.3)
+    word = words.add_parser("table")
+    word.set_defaults(act=table)
+    word.add_argument("files", nargs="+")
     word = words.add_parser("child")
     word.set_defaults(act=child)
     word.add_argument("model")
