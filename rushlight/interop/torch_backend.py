@@ -29,6 +29,8 @@ from rushlight.reasons import refuse
 
 # Random draws stay torch's, so that a seed gives the numbers that it gives in torch's eager mode.
 RANDOM = frozenset("rand randn randint randperm bernoulli native_dropout normal uniform".split())
+# Their results depend on how an operand lies in memory, which inside a part is ours to choose.
+OF_MEMORY = frozenset("as_strided as_strided_copy as_strided_scatter".split())
 
 
 # From the first version with a partitioner and an attention of this form, up to the next major one.
@@ -185,6 +187,8 @@ def refusal(torch: Any, node: Any) -> str:
         return "no operator of ATen's"
     if base in RANDOM:
         return "random numbers are torch's own"
+    if base in OF_MEMORY:
+        return "it reads memory as torch lays it out"
     if translation(node.target) is None:
         return "no operator of ours"
     values = [n.meta.get("val") for n in (*node.all_input_nodes, node)]
