@@ -181,6 +181,8 @@ def child(options: argparse.Namespace) -> None:
     row["training_values"] = difference(got, want)
     floor = 1e-2 * max((float(g.abs().max()) for g in slopes), default=0.0)
     row["gradients"] = difference(ours, slopes, floor)
+    if options.backend == "rushlight":
+        assert all(a.stride() == b.stride() for a, b in zip(got + ours, want + slopes, strict=True))
     times = alternate(options.seconds, lambda: step(compiled, True), lambda: step(model, True))
     row["steady"].append(times[0])
     row["eager"].append(times[1])
@@ -245,7 +247,6 @@ def difference(got: list, want: list, floor: float = 0.0) -> float:
     for a, b in zip(got, want, strict=True):
         if not b.numel():
             continue
-        assert a.stride() == b.stride() or b.numel() <= 1, (a.stride(), b.stride())
         same = (a == b) | (a.isnan() & b.isnan())
         apart = (a - b).abs().masked_fill(same, 0.0)
         scale = max(float(b.nan_to_num(0, 0, 0).abs().max()), floor, 1e-9)

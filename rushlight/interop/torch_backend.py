@@ -146,19 +146,21 @@ def draw_masks_first(torch: Any, gm: Any) -> None:
     numbers: what is left of it are products, which need not end a compiled part."""
     nodes = list(gm.graph.nodes)
     draws = [n for n in nodes if n.op == "call_function" and name_of(n.target) in RANDOM]
-    for node in draws:
-        rest = [node.kwargs, node.args[1] in (0, 1), node.args[2] is False]
-        sizes = node.meta["val"][0].shape if name_of(node.target) == "native_dropout" else None
-        if sizes is None or any(rest) or any(type(n) is not int for n in sizes):
-            return  # an order among other draws would change their numbers
-    if not draws:
+    if any(not movable(torch, node) for node in draws):
+        return  # an order among other draws would change their numbers
+    inputs = [n for n in nodes if n.op == "placeholder"]
+    if not draws or not inputs:
         return
-    first = next(n for n in nodes if n.op != "placeholder")
+    last = inputs[-1]
     for node in draws:
+        if name_of(node.target) != "native_dropout":
+            last.append(node)
+            last = node
+            continue
         x, p = node.args[:2]
         value, kept = node.meta["val"]
-        with gm.graph.inserting_before(first):
-            mask = gm.graph.call_function(bernoulli, (tuple(kept.shape), kept.stride(), 1.0 - p))
+        with gm.graph.inserting_after(last):
+            last = mask = gm.graph.call_function(bernoulli, (tuple(kept.shape), kept.stride(), 1.0 - p))
         with gm.graph.inserting_before(node):
             times = torch.ops.aten.mul.Tensor
             masked = gm.graph.call_function(times, (x, mask))
@@ -169,6 +171,14 @@ def draw_masks_first(torch: Any, gm: Any) -> None:
             gm.graph.erase_node(user)
         gm.graph.erase_node(node)
     gm.recompile()
+
+
+def movable(torch: Any, node: Any) -> bool:
+    """Whether what a node draws depends on nothing that the graph computes."""
+    if name_of(node.target) != "native_dropout":
+        return not node.all_input_nodes
+    rest = node.kwargs or node.args[1] in (0, 1) or node.args[2] is False
+    return not rest and all(type(n) is int for n in node.meta["val"][0].shape)
 
 
 def bernoulli(shape: tuple, stride: tuple, p: float) -> Any:

@@ -203,6 +203,22 @@ def test_several_dropouts_are_one_part_and_torchs_numbers():
     assert all(r.parts == 1 for r in torch_backend.REPORTS)
 
 
+def test_draws_of_several_kinds_keep_their_order():
+    def f(x, tail):
+        a = F.dropout(x.exp(), 0.4) * torch.rand(4, 1)
+        b = F.dropout(a.relu() + tail(x), 0.2)
+        return b.sin() + torch.randn(8)
+
+    for tail in (torch.neg, lambda x: torch.bernoulli(x.sigmoid())):
+        x = torch.randn(4, 8)
+        torch.manual_seed(5)
+        want = f(x, tail)
+        g = compiled(lambda x, tail=tail: f(x, tail))
+        torch.manual_seed(5)
+        assert torch.allclose(g(x), want, atol=1e-6)
+    assert torch_backend.REPORTS[0].left["bernoulli"] == 1
+
+
 def test_images_and_their_backward():
     class Net(nn.Module):
         def __init__(self):
