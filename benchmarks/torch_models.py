@@ -166,7 +166,7 @@ def child(options: argparse.Namespace) -> None:
         model.zero_grad()
         torch.manual_seed(3)
         outs = [x for x in tensors(torch, f(**inputs)) if x.requires_grad]
-        sum(x.float().pow(2).mean() for x in outs).backward()
+        sum(loss(torch, x) for x in outs).backward()
         if again:
             return None
         made = [x.detach() for x in outs]
@@ -178,7 +178,7 @@ def child(options: argparse.Namespace) -> None:
     got, ours = step(compiled)
     row["first"].append(time.perf_counter() - begin)
     row["backend_time"].append(spent.take())
-    row["training_values"] = difference(got, want)
+    row["training_values"] = difference(got, want, 1e-2)  # means of what is centred are 0
     floor = 1e-2 * max((float(g.abs().max()) for g in slopes), default=0.0)
     row["gradients"] = difference(ours, slopes, floor)
     if options.backend == "rushlight":
@@ -196,6 +196,13 @@ def child(options: argparse.Namespace) -> None:
         row.update(graphs=len(REPORTS), parts=sum(r.parts for r in REPORTS), left=left,
                    ours=sum(r.ours for r in REPORTS))  # fmt: skip
     print("ROW " + json.dumps(row), flush=True)
+
+
+def loss(torch, x):
+    """A mean with a weight for each element: squares of what a layer norm gives are constant, and
+    their gradients nothing but rounding."""
+    weights = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).reshape(x.shape)
+    return (x * weights + x * x / 4).mean()
 
 
 class Clock:
