@@ -160,7 +160,8 @@ def draw_masks_first(torch: Any, gm: Any) -> None:
         x, p = node.args[:2]
         value, kept = node.meta["val"]
         with gm.graph.inserting_after(last):
-            last = mask = gm.graph.call_function(bernoulli, (tuple(kept.shape), kept.stride(), 1.0 - p))
+            drawn = (tuple(kept.shape), kept.stride(), 1.0 - p)
+            last = mask = gm.graph.call_function(bernoulli, drawn)
         with gm.graph.inserting_before(node):
             times = torch.ops.aten.mul.Tensor
             masked = gm.graph.call_function(times, (x, mask))
