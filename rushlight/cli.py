@@ -16,15 +16,20 @@ from collections.abc import Sequence
 from typing import Any
 
 _USAGE = """rushlight explain [SCRIPT [ARGS]] [-o PAGE.html] [--open] [--mode MODE] [--all]
-       [--device DEVICE] [--kernel NAME] [--op NAME] [--json FILE] [--rows N] [-q]"""
+       [--device DEVICE] [--kernel NAME] [--op NAME] [--json FILE] [--rows N] [-q]
+       rushlight explain --torch SCRIPT [ARGS] [-o PAGE.html] [--open] [--mode eager]
+       [--device DEVICE] [--json FILE] [--rows N] [-q]"""
 _EXPLAIN = """
 Runs SCRIPT as `python SCRIPT ARGS` would, with recording on, and then shows the path that it took:
 stage by stage, with operators, kernels, times. The script's own output goes through, and its exit
 code is kept. `-o` writes it as a page that holds everything, linked line by line. Without SCRIPT,
 the page shows what is documented of the four paths.
 
-Options of explain may stand before or after SCRIPT. What else follows SCRIPT goes to the script,
-and so does everything after `--`.
+With `--torch`, SCRIPT is a PyTorch program: it runs with torch as it is, and the report shows what
+torch did, stage by stage, in the same form.
+
+Options of explain may stand before or after SCRIPT, `--torch` before it. What else follows SCRIPT
+goes to the script, and so does everything after `--`.
 """
 
 _BISECT = """
@@ -48,7 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command == "explain":
         if not script:
             return _reference(options)
-        return _explain(options, script[0], script[1:])
+        explain = _explain_torch if options.torch else _explain
+        return explain(options, script[0], script[1:])
     if options.command == "run":
         return _run(options, script)
     if options.command == "bisect":
@@ -79,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
         "--all", action="store_true", help="run it once more in the mode it did not take"
     )
     explain.add_argument("--device", choices=("cpu", "gpu"), default="", help="shown first")
+    explain.add_argument(
+        "--torch", action="store_true", help="observe a PyTorch program, run by torch itself"
+    )
     explain.add_argument("--rows", metavar="N", type=int, default=12, help="rows a table (12)")
     explain.add_argument("-q", "--quiet", action="store_true", help="no report")
     run = commands.add_parser(
@@ -130,7 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-# Which words are ours, with a value or alone. What a command does not know is the script's.
+# Which words are ours, with a value or alone. What a command does not know is the script's;
+# `--torch` is ours before the script, as every word there.
 _WITH_VALUE = {
     "explain": ("--kernel", "--op", "--json", "--rows", "-o", "--output", "--mode", "--device"),
     "run": ("--report",),
@@ -226,6 +236,42 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
         _show_operator(explanation)
     if not asked and not options.quiet and options.json != "-":
         print()
+        explanation.print(command=command, rows=options.rows)
+    return code
+
+
+def _explain_torch(options: argparse.Namespace, script: str, args: list[str]) -> int:
+    """A PyTorch program, run by torch and observed."""
+    if not os.path.isfile(script):
+        print(f"rushlight explain: no such script: {script}", file=sys.stderr)
+        return 2
+    asked = {"--kernel": options.kernel, "--op": options.op, "--all": options.all}
+    wrong = [name for name, value in asked.items() if value]
+    wrong += ["--mode compile"] if options.mode == "compile" else []
+    if wrong:
+        said = f"--torch observes the program as it is, so {wrong[0]} is not for it"
+        print(f"rushlight explain: {said}", file=sys.stderr)
+        return 2
+    from rushlight import scripts
+    from rushlight.errors import Unsupported
+    from rushlight.observation import TorchExplanation
+
+    aside = contextlib.redirect_stdout(sys.stderr)
+    with aside if options.json == "-" else contextlib.nullcontext():
+        try:
+            recording, code = scripts.run_torch_script(script, args, options.mode)
+        except Unsupported as error:
+            print(f"rushlight explain: {error}", file=sys.stderr)
+            return 2
+        explanation = TorchExplanation(recording)
+    if options.json:
+        code = _write_json(explanation.to_json(), options.json) or code
+    if options.output or options.open:
+        page = explanation.page(options.mode, options.device)
+        code = _write_page(page, options.output, options.open) or code
+    if not options.quiet and options.json != "-":
+        print()
+        command = shlex.join(["rushlight", "explain", "--torch", script, *args])
         explanation.print(command=command, rows=options.rows)
     return code
 

@@ -347,6 +347,28 @@ class Recording:
         return Explanation(observe(run, operator), calls, result, sources)
 
 
+class TorchExplanation(Explanation):
+    """Of a PyTorch program that `interop.torch_observe` recorded: the same report, page and
+    JSON."""
+
+    def __init__(self, recording: Any) -> None:
+        from rushlight.report.observe import observe
+
+        run = recording.run()
+        super().__init__(observe(run), run.calls, None, Sources([]))
+
+    def _belongings(self) -> dict[str, Any]:
+        from rushlight.interop.torch_words import vocabulary
+
+        texts = (a.text for c in self.observed.captures for g in c.graphs for a in g.artifacts)
+        called: dict[str, list[str]] = {}
+        for call in self.calls:
+            if call.where and call.ran and call.where not in called.setdefault(call.ran, []):
+                called[call.ran].append(call.where)
+        parents = page_vocabulary() | {"vocabulary": vocabulary(texts)}
+        return {**parents, "limits": limits(), "kernels": [], "called_at": called}
+
+
 def opened() -> Any:
     """The native core where a GPU was opened; else None."""
     opening = sys.modules.get("rushlight.runtime.cuda.opening")

@@ -79,6 +79,19 @@ def run_script(
     return recording, code
 
 
+def run_torch_script(script: str, args: list[str], mode: str = "") -> tuple[Any, int]:
+    """Runs a PyTorch script as it is, observed. Returns the recording (interop.torch_observe) and
+    the exit code. Unsupported where torch is not here."""
+    import os
+
+    from rushlight.interop import torch_observe
+
+    recording = torch_observe.TorchRecording(os.path.basename(script))
+    with torch_observe.in_mode(mode):
+        code = execute(script, args, recording)
+    return recording, code
+
+
 def execute(script: str, args: list[str], around: Any = None) -> int:
     """Runs a script as `python script args` would, within the context manager `around`. Returns the
     exit code."""

@@ -35,6 +35,7 @@ class ObservedStage:
     count: int
     ns: int | None
     finer: list[Finer]
+    vendor: str = "Rushlight"  # who did this stage's work in this run, or would have
 
 
 @dataclass(slots=True)
@@ -96,6 +97,7 @@ class Observed:
     selections: list[Selection]
     captures: list[Capture]
     functions: list[table.FunctionRow]
+    vendor: str = "Rushlight"  # whose program this is: "PyTorch" under `explain --torch`
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts and lists. `documented` names the path.json that stages and steps refer
@@ -147,10 +149,11 @@ def observe(run: Run, operator: str | None = None) -> Observed:
         table.ran(calls, "library", run.kernels),
         table.lines(calls),
         _refusals(run.records),
-        way_down(calls, run.device, operator, bool(run.error)),
+        None if run.describe else way_down(calls, run.device, operator, bool(run.error)),
         selections,
         list(run.captures),
         table.functions(calls),
+        run.vendor,
     )
 
 
@@ -192,10 +195,13 @@ def _stage(
         told = describe(run, stage.id, mode)
     reason = ""
     if told.count == 0:
-        reason, told.sentence = _why_not(run, stage, mode, device, on_path, documented)
+        said = told.sentence if run.describe else ""
+        reason, why = _why_not(run, stage, mode, device, on_path, documented)
+        told.sentence = said or why
     return ObservedStage(
         stage.id, stage.name, stage.kind, stage.layer, on_path, told.count > 0,
         told.sentence, reason, told.count, told.ns, told.finer,
+        run.vendors.get(stage.id, run.vendor),
     )  # fmt: skip
 
 

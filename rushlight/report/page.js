@@ -131,12 +131,12 @@ function drawStages(chosen, seen) {
     const mine = artifacts.filter(a => within(a.stage) === id);
     return h("details", {id: "stage-" + id, class: grey ? "grey" : null, open: open.has("stage-" + id)},
       h("summary", {}, h("b", {}, (on ? i + 1 + ". " : "") + s.name), h("span", {class: "tag"}, doc.stage_kinds[s.kind]),
-        h("span", {class: "tag"}, layerName(s.layer)), t && t.taken && t.ns ? h("span", {class: "tag"}, ns(t.ns)) : null, t ? t.sentence : s.summary),
+        h("span", {class: "tag"}, layerName(s.layer)), t ? h("span", {class: "tag vendor"}, t.vendor) : null, t && t.taken && t.ns ? h("span", {class: "tag"}, ns(t.ns)) : null, t ? t.sentence : s.summary),
       t ? h("div", {class: "observed"}, h("div", {class: "label"}, t.taken ? "in this run" : "not taken"), h("p", {}, t.sentence),
         t.finer.length ? table([["finer stage"], ["count", 1], ["time", 1], ["what happened"]], t.finer.map(f => [h("span", {title: f.what}, f.id), String(f.count), ns(f.ns), f.sentence])) : null,
         mine.length ? h("p", {}, mine.slice(0, 24).map(a => artifactButton(a)), mine.length > 24 ? ` and ${mine.length - 24} more, under Line by line` : "") : null) : null,
       h("div", {class: "documented"}, h("div", {class: "label"}, "documented"), h("p", {}, s.summary + " " + s.explanation), h("p", {}, "Evidence: " + s.evidence),
-        h("p", {}, "In Rushlight: " + s.rushlight), h("p", {}, "Sources: ", sourcesOf(s))));
+        t && t.vendor !== "Rushlight" ? null : h("p", {}, "In Rushlight: " + s.rushlight), h("p", {}, "Sources: ", sourcesOf(s))));
   }));
 }
 const layerName = id => doc.layers.find(l => l.id === id).name;
@@ -307,6 +307,9 @@ function drawWhy() {
     const files = graphs.filter(g => Object.keys(g.symbols).length);
     add("Artifact cache", files.length ? table([["graph"], ["on disk"], ["compiler", 0], ["took", 1]], files.map(g => [g.label, g.cache || "not asked", g.compiler, g.compiler_ms ? ns(g.compiler_ms * 1e6) : ""])) : none("No graph needed generated code."));
   }
+  const reads = run.facts.waits || run.facts.reads || [];
+  if (reads.length) add(run.facts.waits ? "Where Python waited for the GPU" : "Where Python read numbers of tensors, and would wait for a GPU",
+    table([["what was read"], ["times", 1], ["took", 1], ["line"]], reads.map(w => [h("span", {class: "mono"}, w.what), String(w.count), ns(w.ns), placeButton(w.line)])));
   const shown = /^(fusion|fallback|capture)\.|^cache\.miss/;
   const rest = run.refusals.filter(r => !compiled || !shown.test(r.id));
   add("Whatever else was not done", rest.length ? refusedTable(rest) : none("Nothing."));
@@ -396,23 +399,26 @@ function tip(text, e) {
 
 // ---- the model as a graph
 
-const PIECES = /^\s+(\w+)(?:: "?([^"=]+?)"?)? = (?:ops\.|_)?([\w.]+)\((.*)\)\s*(?:#.*)?$/;
+const PIECES = /^\s+(\w+)(?:: "?([^"=]+?)"?)? = (?:ops\.|_)?([\w.]+)\((.*?)\)\s*(?:;.*)?(?:#.*)?$/;
 function parseGraph(a, c) {
   const nodes = new Map(), edges = [];
-  const head = a.lines.find(l => /^def /.test(l)) || "";
+  const first = a.lines.findIndex(l => /^\s*def /.test(l)), last = a.lines.findIndex((l, i) => i >= first && /\).*:\s*$/.test(l));
+  const head = first < 0 ? "" : a.lines.slice(first, last + 1).join(" ");  // over several lines where it is long
   for (const m of head.matchAll(/(\w+): "?([a-z]+\d*\[[^\]]*\])/g)) nodes.set(m[1], {id: m[1], op: "input", layout: m[2], input: true, module: "", keys: []});
+  const names = Object.create(null);  // another name of an input -> its name
   a.lines.forEach((line, i) => {
-    const m = PIECES.exec(line);
+    const m = PIECES.exec(line), same = m ? null : /^\s+(\w+) = (\w+)$/.exec(line);
+    if (same) names[same[1]] = same[2];
     if (!m) return;
     const [, id, layout, op, args] = m, mod = (c.modules[id] || c.modules[id.replace(/_\d+$/, "")] || [""])[0];
     nodes.set(id, {id, op, layout: layout || "", module: modulePath(mod), keys: a.keys[i], line: i, className: (c.modules[id] || [])[1]});
-    for (const name of new Set(args.match(/[A-Za-z_]\w*/g) || [])) if (nodes.has(name) && name !== id) edges.push([name, id]);
+    for (const name of new Set((args.match(/[A-Za-z_]\w*/g) || []).map(n => names[n] || n))) if (nodes.has(name) && name !== id) edges.push([name, id]);
   });
   for (const n of nodes.values()) if (n.input) { const p = paramModule(n.id); n.parameter = p !== null; if (n.parameter) { const user = edges.find(e => e[0] === n.id); n.module = user ? nodes.get(user[1]).module : p; } }
   return {nodes, edges};
 }
 const modulePath = source => [...source.matchAll(/_modules\['([^']+)'\]|_modules\["([^"]+)"\]/g)].map(m => m[1] || m[2]).join(".");
-const paramModule = id => { const m = /^(.*?)_*parameters__(\w+)$/.exec(id); return m ? [...m[1].matchAll(/modules__(\w+?)(?=____|__$|$)/g)].map(x => x[1]).join(".") : null; };
+const paramModule = id => { if (/^L_self_\w*_parameters_\w+_$/.test(id)) return ""; const m = /^(.*?)_*parameters__(\w+)$/.exec(id); return m ? [...m[1].matchAll(/modules__(\w+?)(?=____|__$|$)/g)].map(x => x[1]).join(".") : null; };
 const size = layout => { const m = /\[([^\]]*)\]/.exec(layout); return m && m[1] ? m[1].split(",").reduce((p, n) => p * (parseInt(n) || 1), 1) : 1; };
 
 function drawModel() {
@@ -520,10 +526,11 @@ function search(words) {
 }
 
 function drawHead() {
-  const title = run ? run.program : "From a line of model code to the hardware";
+  const others = run && run.vendor !== "Rushlight";
+  const title = run ? run.program + (others ? ` (${run.vendor})` : "") : "From a line of model code to the hardware";
   $("title").textContent = title;
   document.title = title + " - Rushlight";
-  $("facts").textContent = run ? ["rushlight", "python", "isa", "threads"].filter(k => run.facts[k]).map(k => `${k} ${run.facts[k]}`).join(", ") : doc.about;
+  $("facts").textContent = run ? ["torch", "rushlight", "python", "isa", "threads"].filter(k => run.facts[k]).map(k => `${k} ${run.facts[k]}`).join(", ") : doc.about;
   if (run && run.error) { $("error").hidden = false; $("error").textContent = `The program stopped with ${run.error}; this is its path up to there.`; }
   const parts = [...(run ? [["short", "In short"]] : []), ["path", "Path"], ["stages", "Stages"], ["views", "Line by line"], ["why", "Why"], ["time", "Time"], ["model", "Model graph"], ["sequence", "Sequence"], ["reference", "Documented"]];
   put("nav", parts.map(([id, text]) => h("a", {href: "#" + id}, text)));

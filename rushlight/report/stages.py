@@ -37,6 +37,9 @@ class Run:
     facts: Mapping[str, Any] = field(default_factory=dict)  # isa, threads, libraries, versions
     kernels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # key -> origin, ...
     captures: Sequence[Capture] = ()
+    vendor: str = "Rushlight"  # whose stages these are
+    vendors: Mapping[str, str] = field(default_factory=dict)  # stage -> vendor, where another's
+    describe: Callable[[Run, str, str], Told] | None = None  # words for another vendor's stages
 
     @property
     def modes(self) -> set[str]:
@@ -408,4 +411,8 @@ _DESCRIBE: dict[str, dict[str, Callable[[Run, str], Told]]] = {
 
 
 def describe(run: Run, stage: str, mode: str) -> Told:
+    return (run.describe or describe_own)(run, stage, mode)
+
+
+def describe_own(run: Run, stage: str, mode: str) -> Told:
     return _DESCRIBE[mode].get(stage, _from_records)(run, stage)

@@ -48,7 +48,8 @@ def report(observed: Observed, command: str = "", rows: int = ROWS) -> Renderabl
     if observed.operators:
         parts += [section("Operators, by their own time"), _operators(observed, rows)]
         parts += [section("As they dispatch"), *_dispatch(observed, rows)]
-    if observed.kernels or observed.libraries:
+    # Of another vendor, what ran on the CPU is known by its operator's name only.
+    if observed.vendor == "Rushlight" and (observed.kernels or observed.libraries):
         parts += [section("Kernels and library routines"), _ran(observed, rows)]
         if observed.kernels and command:
             key = observed.kernels[0].key
@@ -78,8 +79,14 @@ def _header(observed: Observed) -> Text:
     facts = observed.facts
     rest = [f"{name} {facts[key]}" for key, name in _HEADER_FACTS.items() if facts.get(key)]
     text = Text(observed.status, "bold")
+    if observed.vendor != "Rushlight":
+        text.append(
+            f"\nThis is {observed.vendor}'s path, as it ran; Rushlight only watched.", "bold"
+        )
     if rest:
         text.append("\n" + ", ".join(rest), "dim")
+    for sentence in facts.get("not_observed", ()):
+        text.append(f"\nNot observed: {sentence}.", "yellow")
     if observed.error:
         text.append(
             f"\nThe program stopped with {observed.error}; this is its path up to there.", "red"
@@ -88,6 +95,7 @@ def _header(observed: Observed) -> Text:
 
 
 _HEADER_FACTS = {
+    "torch": "PyTorch",
     "rushlight": "Rushlight",
     "python": "Python",
     "isa": "kernels for",
@@ -122,7 +130,9 @@ def path_tree(observed: Observed) -> RenderableType:
 def _stage(number: int, stage: ObservedStage, labels: Sequence[str]) -> RenderableType:
     style = "bold" if stage.taken else "dim"
     head = Text.assemble(
-        (f"{number:2}  ", "dim"), (stage.name, style), (f"  {stage.kind.replace('_', ' ')}", "dim")
+        (f"{number:2}  ", "dim"),
+        (stage.name, style),
+        (f"  {stage.kind.replace('_', ' ')}, {stage.vendor}", "dim"),
     )
     arrow = Text(f"    | {labels[0]}", "dim") if labels else None
     sentence = Padding(Text(stage.sentence, "" if stage.taken else "dim"), (0, 0, 0, 4))
@@ -164,14 +174,15 @@ def _table(*columns: str, numeric: Sequence[str] = ()) -> Table:
 
 
 def _operators(observed: Observed, rows: int) -> RenderableType:
-    table = _table(
-        "operator", "calls", "total", "own", "plan found", "made", "became",
-        numeric=("calls", "total", "own", "plan found", "made"),
-    )  # fmt: skip
+    numeric = ("calls", "total", "own", "plan found", "made")
+    if observed.vendor != "Rushlight":  # others keep no plans
+        numeric = numeric[:3]
+    table = _table("operator", *numeric, "became", numeric=numeric)
     for row in observed.operators[:rows]:
+        plans = (f"{row.hits:,}", f"{row.misses:,}")[: len(numeric) - 3]
         table.add_row(
-            Text(row.operator), f"{row.calls:,}", ns(row.total_ns), ns(row.self_ns),
-            f"{row.hits:,}", f"{row.misses:,}", Text(_became(row.ran, row.routes)),
+            Text(row.operator), f"{row.calls:,}", ns(row.total_ns), ns(row.self_ns), *plans,
+            Text(_became(row.ran, row.routes)),
         )  # fmt: skip
     return _cut(table, len(observed.operators), rows, "more operator")
 
@@ -271,7 +282,7 @@ def _waits(observed: Observed, rows: int) -> RenderableType:
     table = _table("line", "asked by", "times", "waited", numeric=("times", "waited"))
     for row in waits[:rows]:
         where = Text(short_path(row["line"]))
-        table.add_row(where, row["what"], f"{row['count']:,}", ns(row["ns"]))
+        table.add_row(where, Text(row["what"]), f"{row['count']:,}", ns(row["ns"]))
     return _cut(table, len(waits), rows, "more line")
 
 
@@ -279,7 +290,7 @@ def _reads(observed: Observed, rows: int) -> RenderableType:
     reads = observed.facts["reads"]
     table = _table("line", "by", "times", numeric=("times",))
     for row in reads[:rows]:
-        table.add_row(Text(short_path(row["line"])), row["what"], f"{row['count']:,}")
+        table.add_row(Text(short_path(row["line"])), Text(row["what"]), f"{row['count']:,}")
     note = Text("On a GPU the host waits there until everything queued before has run.", "dim")
     return Group(_cut(table, len(reads), rows, "more line"), note)
 

@@ -74,9 +74,10 @@ def _graph(graph: GraphRun, rows: int) -> RenderableType:
     steps = sorted(graph.steps, key=lambda s: -s.ns)
     for step in steps[:rows]:
         ran = "generated" if step.generated else step.library or "called as it is"
+        moved = rate(step.moved_bytes, step.ns, "B") if step.moved_bytes else ""
         made.add_row(
             Text(step.name, "green" if step.generated else ""), Text(ran), f"{step.calls:,}",
-            ns(step.ns), rate(step.moved_bytes, step.ns, "B"), Text(", ".join(step.lines[:4])),
+            ns(step.ns) if step.ns else "", moved, Text(", ".join(step.lines[:4])),
         )  # fmt: skip
     parts: list[RenderableType] = [made]
     if len(steps) > rows:
