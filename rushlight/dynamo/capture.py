@@ -169,6 +169,8 @@ class Capture(Operators, Wrapping):
         except Exception as error:
             if self.is_raised(error):
                 raise
+            if isinstance(error, RecursionError):  # a container that holds itself
+                raise unsupported("deep recursion", "the interpreter's own stack is full") from None
             raise Bug(error) from error
 
     def realize_pair(self, value: Any) -> Any:

@@ -65,3 +65,12 @@ def test_what_builtins_see(text, pause):
         {"x": 3, "y": 1}, [[1, 2], [3]], [(1, "x"), (0, "y")],
     )  # fmt: skip
     check(space["f"], arguments, breaks=None)
+
+
+def holds_itself(x, values):
+    values.append((values, 1))
+    return [len(t) for t in map(str, values)], x + 1
+
+
+def test_a_container_that_holds_itself():
+    check(holds_itself, (rl.ones(2), [1]), breaks=None)
