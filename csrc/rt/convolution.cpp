@@ -23,6 +23,7 @@ namespace {
 
 constexpr int64_t kBlock = 1 << 18;  // elements of a block of patches
 constexpr int64_t kGrain = 4096;     // elements worth a thread
+constexpr int64_t kShared = 1 << 17;  // products below which threads cost more than they do
 
 // Memory that is not initialised.
 struct Buffer {
@@ -233,9 +234,11 @@ void copy(const Dense& d, const void* from, void* to, bool back) {
   const From* f = static_cast<const From*>(from);
   To* t = static_cast<To*>(to);
   parallel(d.numel(), kGrain, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t at = d.place(i);
-      narrow(widen(f[back ? i : at]), &t[back ? at : i]);
+    const int64_t length = d.sizes[d.rank - 1], step = d.strides[d.rank - 1];
+    for (int64_t i = first; i < last;) {  // a row at a time
+      const int64_t run = std::min(length - i % length, last - i);
+      for (int64_t at = d.place(i), end = i + run; i < end; ++i, at += step)
+        narrow(widen(f[back ? i : at]), &t[back ? at : i]);
     }
   });
 }
@@ -285,7 +288,9 @@ Convolution describe(const RoutineCall& call) {
     c.x[d] = x->strides()[d], c.w[d] = w->strides()[d], c.y[d] = y->strides()[d];
   c.dtype = x->dtype;
   c.bias = call.nin > 2 && product == Product::Forward;
-  c.threads = thread_limit();
+  int64_t products = c.n * c.co * (c.ci / c.groups);
+  for (int d = 0; d < nd; ++d) products *= c.out[d] * c.kernel[d];
+  c.threads = products < kShared ? 1 : thread_limit();
   return c;
 }
 
@@ -350,8 +355,9 @@ void convolve(const RoutineCall& call) {
   if (!half || !(odd[0] || odd[1])) {
     for (int i = 0; i < 2; ++i)
       if (odd[i]) densify(i);
-    const std::shared_ptr<Kept> kept = primitive(call, c);
     const void* bias = c.bias ? call.in[2].data : nullptr;
+    if (direct_convolution(c, data[0], data[1], bias, call.out[0].data)) return;
+    const std::shared_ptr<Kept> kept = primitive(call, c);
     if (kept->primitive &&
         onednn_convolution_run(kept->primitive.get(), data[0], data[1], bias, call.out[0].data))
       return;

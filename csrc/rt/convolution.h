@@ -47,6 +47,10 @@ bool onednn_convolution_pack(const Convolution&, const void* w, void* to, int64_
 void plain_convolution(const Convolution&, const void* a, const void* b, const void* bias,
                        void* out);
 
+// Row by row: kernels of one channel, and convolutions of few products. False: nothing was done.
+bool direct_convolution(const Convolution&, const void* a, const void* b, const void* bias,
+                        void* out);
+
 // What the routine `convolution` is told and given, and the routine.
 Convolution convolution_of(const RoutineCall&);
 void convolution_run(const RoutineCall&);

@@ -45,7 +45,7 @@ uint64_t number<uint64_t>(double v) {
 // ---- the loop
 
 constexpr int kRows = 64, kDeep = 128;
-constexpr int kCols = Product::kCols, kStrip = Product::kStrip, kQuad = Product::kQuad;
+constexpr int kCols = ProductShape::kCols, kStrip = ProductShape::kStrip, kQuad = ProductShape::kQuad;
 
 struct Call {
   const Gemm* gemm;

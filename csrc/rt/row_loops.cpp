@@ -53,13 +53,63 @@ constexpr int kVector = 32;
 constexpr int kVector = 16;
 #endif
 
+template <class T, int Count>
+inline void window_part(T* to, int64_t n, const T* from, const int64_t* offsets, const T* weights, int64_t taps, T start) {
+  typedef T Vector __attribute__((vector_size(kVector), aligned(alignof(T)), may_alias));
+  constexpr int lanes = kVector / sizeof(T);
+  Vector sum[Count];
+#pragma GCC unroll 4
+  for (int v = 0; v < Count; ++v) sum[v] = start - Vector{};
+  for (int64_t t = 0; t < taps; ++t) {
+    const T* row = from + offsets[t];
+#pragma GCC unroll 4
+    for (int v = 0; v < Count; ++v) sum[v] += weights[t] * *reinterpret_cast<const Vector*>(row + v * lanes);
+  }
+  if (n >= Count * lanes) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Count; ++v) *reinterpret_cast<Vector*>(to + v * lanes) = sum[v];
+  } else {
+    T whole[Count * lanes];
+#pragma GCC unroll 4
+    for (int v = 0; v < Count; ++v) *reinterpret_cast<Vector*>(whole + v * lanes) = sum[v];
+    for (int64_t i = 0; i < n; ++i) to[i] = whole[i];
+  }
+}
+
+template <class T>
+void window(T* __restrict to, int64_t n, const T* from, const int64_t* offsets, const T* weights, int64_t taps, T start) {
+  constexpr int lanes = kVector / sizeof(T);
+  int64_t i = 0;
+  for (; n - i > 3 * lanes; i += 4 * lanes) window_part<T, 4>(to + i, n - i, from + i, offsets, weights, taps, start);
+  if (n - i > 2 * lanes) window_part<T, 3>(to + i, n - i, from + i, offsets, weights, taps, start);
+  else if (n - i > lanes) window_part<T, 2>(to + i, n - i, from + i, offsets, weights, taps, start);
+  else if (n > i) window_part<T, 1>(to + i, n - i, from + i, offsets, weights, taps, start);
+}
+
+template <class T>
+void correlate(T* __restrict sums, const T* row, int64_t parts, const T* from, const int64_t* offsets, int64_t taps) {
+  typedef T Vector __attribute__((vector_size(kVector), aligned(alignof(T)), may_alias));
+  constexpr int wide = 64 / kVector, lanes = kVector / sizeof(T);
+  for (int64_t t = 0; t < taps; ++t, sums += wide * lanes) {
+    const T* at = from + offsets[t];
+    Vector sum[wide];
+    for (int v = 0; v < wide; ++v) sum[v] = *reinterpret_cast<const Vector*>(sums + v * lanes);
+    for (int64_t p = 0; p < parts; ++p)
+      for (int v = 0; v < wide; ++v) {
+        const int64_t i = (p * wide + v) * lanes;
+        sum[v] += *reinterpret_cast<const Vector*>(row + i) * *reinterpret_cast<const Vector*>(at + i);
+      }
+    for (int v = 0; v < wide; ++v) *reinterpret_cast<Vector*>(sums + v * lanes) = sum[v];
+  }
+}
+
 // In registers: four rows of at most two vectors. SSE's products of 64-bit integers, from parts, are slower than scalar ones.
 template <class A>
 void product(int64_t depth, const A* a, const A* b, A* c) {
   constexpr bool scalar = std::is_same_v<A, uint64_t> && kVector == 16;
   constexpr int size = scalar ? sizeof(A) : kVector;
   typedef A Vector __attribute__((vector_size(size), aligned(alignof(A)), may_alias));
-  constexpr int quad = Product::kQuad, strip = Product::kStrip, cols = Product::kCols;
+  constexpr int quad = ProductShape::kQuad, strip = ProductShape::kStrip, cols = ProductShape::kCols;
   constexpr int lanes = size / sizeof(A), wide = strip / lanes < 2 ? 1 : 2;
   for (int j = 0; j < strip; j += wide * lanes) {
     Vector sum[quad][wide];
@@ -90,9 +140,9 @@ extern const ProductLoop<uint64_t> product_longs = product<uint64_t>;
 extern const ProductLoop<float> product_floats = product<float>;
 extern const ProductLoop<double> product_doubles = product<double>;
 extern const RowLoops<float> floats = {larger<float>, add<float>, add_scaled<float>, scale<float>,
-                                       divide<float>};
+                                       divide<float>, window<float>, correlate<float>};
 extern const RowLoops<double> doubles = {larger<double>, add<double>, add_scaled<double>, scale<double>,
-                                         divide<double>};
+                                         divide<double>, window<double>, correlate<double>};
 
 }  // namespace RL_LEVEL
 }  // namespace rl

@@ -13,6 +13,11 @@ struct RowLoops {
   void (*add_scaled)(T* to, const T* row, T scale, int64_t n);
   void (*scale)(T* to, const T* row, T scale, int64_t n);
   void (*divide)(T* to, T by, int64_t n);
+  // to[i] = start + the sum of weights[t] * from[offsets[t] + i]; up to a vector is read beyond what is needed.
+  void (*window)(T* to, int64_t n, const T* from, const int64_t* offsets, const T* weights, int64_t taps, T start);
+  // sums[t][lane] += row[i] * from[offsets[t] + i] over i of that lane; `parts` times kLanes elements.
+  static constexpr int kLanes = 64 / sizeof(T);
+  void (*correlate)(T* sums, const T* row, int64_t parts, const T* from, const int64_t* offsets, int64_t taps);
 };
 
 template <class T>
@@ -20,7 +25,7 @@ const RowLoops<T>& row_loops();  // float, double
 
 // Of products: c[4, 16] += a[4, depth] b[depth, 16], each sum in order of depth; a packed in fours, rows of b and c 64 apart.
 // Integers wrap.
-struct Product {
+struct ProductShape {
   static constexpr int kQuad = 4, kStrip = 16, kCols = 64;
 };
 template <class A>

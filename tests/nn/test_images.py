@@ -249,3 +249,34 @@ def test_empty_batches():
     y.sum().backward()
     assert tuple(x.grad.shape) == (0, 3, 6, 6)
     assert np.array_equal(conv.weight.grad.numpy(), np.zeros((4, 3, 3, 3)))
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float64"))
+@pytest.mark.parametrize(
+    "shape, outs, kernel, options",
+    (
+        ((2, 8, 9, 11), 8, (3, 3), {"padding": 1}),
+        ((2, 4, 9, 35), 8, (3, 3), {"stride": 2, "padding": 1}),
+        ((1, 3, 7, 20), 3, (5, 3), {"dilation": (1, 2), "padding": (2, 5), "stride": (1, 3)}),
+        ((2, 3, 40), 3, (4,), {"padding": 2}),
+        ((1, 2, 4, 5, 6), 4, (2, 3, 1), {"stride": (1, 2, 2), "padding": 1}),
+    ),
+)
+def test_a_kernel_for_each_channel(oracle, dtype, shape, outs, kernel, options):
+    generator = np.random.default_rng(3)
+    groups, name = shape[1], f"conv{len(kernel)}d"
+    arrays = [
+        generator.standard_normal(s).astype(dtype) for s in (shape, (outs, 1, *kernel), (outs,))
+    ]
+    results = []
+    for torch in (rushlight, oracle):
+        x, w, b = (torch.from_numpy(a.copy()).requires_grad_() for a in arrays)
+        y = getattr(torch.nn.functional, name)(x, w, b, groups=groups, **options)
+        g = torch.from_numpy(np.random.default_rng(4).standard_normal(tuple(y.shape)).astype(dtype))
+        y.backward(g)
+        back = getattr(torch.nn.functional, "conv_transpose" + name[4:])(
+            g, w, groups=groups, **options
+        )
+        results.append([v.detach().numpy() for v in (y, x.grad, w.grad, b.grad, back)])
+    for ours, theirs in zip(*results):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
