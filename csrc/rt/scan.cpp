@@ -106,7 +106,69 @@ void run_logcumsumexp(const RoutineCall& c) {
   });
 }
 
-// cumulative_extreme(self; dim, least) -> values, indices: of several equal ones the latest; NaN stays.
+// Whether v takes the place of the best: of several equal ones the latest; NaN stays.
+template <bool Least, class T>
+bool takes(T v, T best) {
+  const bool better = Least ? v <= best : v >= best;
+  return better | is_nan(v);
+}
+
+// A row of memory, eight elements a step: where none of them takes the best one's place, nothing waits for the one before.
+template <bool Least, class T>
+void extreme_row(int64_t n, const T* __restrict x, T* __restrict y, int64_t* __restrict indices) {
+  T best = x[0];
+  int64_t at = 0, j = 0;
+  for (; j + 8 <= n; j += 8) {
+    bool any = false;
+    for (int k = 0; k < 8; k++) any |= takes<Least>(x[j + k], best);
+    if (!any) {
+      for (int k = 0; k < 8; k++) y[j + k] = best;
+      for (int k = 0; k < 8; k++) indices[j + k] = at;
+      continue;
+    }
+    for (int64_t k = j; k < j + 8; k++) {
+      if (takes<Least>(x[k], best)) best = x[k], at = k;
+      y[k] = best;
+      indices[k] = at;
+    }
+  }
+  for (; j < n; j++) {
+    if (takes<Least>(x[j], best)) best = x[j], at = j;
+    y[j] = best;
+    indices[j] = at;
+  }
+}
+
+// `width` neighbouring rows, memory in order.
+template <bool Least, class T>
+void extreme_rows(const Rows& r, int64_t width, const T* __restrict x, T* __restrict y, int64_t* __restrict indices) {
+  T best[32];
+  int64_t at[32];
+  for (int64_t i = 0; i < width; i++) best[i] = x[i], at[i] = 0;
+  for (int64_t j = 0; j < r.n; j++, x += r.inner, y += r.inner, indices += r.inner) {
+    for (int64_t i = 0; i < width; i++) {
+      const bool more = takes<Least>(x[i], best[i]);
+      best[i] = more ? x[i] : best[i];
+      at[i] = more ? j : at[i];
+      y[i] = best[i];
+      indices[i] = at[i];
+    }
+  }
+}
+
+template <bool Least, class T>
+void extreme(const Rows& r, const T* x, T* y, int64_t* indices) {
+  if (r.inner == 1)
+    return parallel(r.outer, grain_of(r.n * 2), [&](int64_t a, int64_t b) {
+      for (int64_t row = a; row < b; row++)
+        extreme_row<Least>(r.n, x + row * r.n, y + row * r.n, indices + row * r.n);
+    });
+  slabs(r, [&](int64_t base, int64_t width) {
+    extreme_rows<Least>(r, width, x + base, y + base, indices + base);
+  });
+}
+
+// cumulative_extreme(self; dim, least) -> values, indices
 void run_extreme(const RoutineCall& c) {
   const Rows r(c.in[0].layout, c.ints[0]);
   if (c.out[0].layout->numel == 0) return;
@@ -116,19 +178,7 @@ void run_extreme(const RoutineCall& c) {
     const T* x = c.in[0].as<T>();
     T* y = c.out[0].as<T>();
     int64_t* indices = c.out[1].as<int64_t>();
-    slabs(r, [&](int64_t base, int64_t width) {
-      for (int64_t i = 0; i < width; i++) {
-        T best = x[base + i];
-        int64_t at = 0;
-        for (int64_t j = 0; j < r.n; j++) {
-          const int64_t e = base + i + j * r.inner;
-          const T v = x[e];
-          if (is_nan(v) || (!is_nan(best) && (least ? v <= best : v >= best))) best = v, at = j;
-          y[e] = best;
-          indices[e] = at;
-        }
-      }
-    });
+    least ? extreme<true>(r, x, y, indices) : extreme<false>(r, x, y, indices);
   });
 }
 

@@ -287,6 +287,20 @@ def test_search(oracle):
 # ---- scans
 
 
+@pytest.mark.parametrize("name", ("cummax", "cummin"))
+def test_long_runs_of_extremes(oracle, name):
+    """Rows longer than a step, with equal ones and NaN, along the memory and across it."""
+    generator = np.random.default_rng(5)
+    for dtype in ("float32", "int64", "int8"):
+        x = generator.integers(-9, 9, (5, 70)).astype(dtype)
+        if dtype == "float32":
+            x[2, 30], x[3, 68] = NAN, NAN
+        for dim in (0, 1):
+            ours, theirs = (getattr(t, name)(t.from_numpy(x), dim) for t in (rl, oracle))
+            for a, b in zip(ours, theirs):
+                same(a, b)
+
+
 @pytest.mark.parametrize("name", ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"))
 def test_scans(name, oracle):
     for shape in ((9,), (3, 20), (4, 3, 40), (0, 2)):
