@@ -6,8 +6,14 @@ from . import promotion
 from .activations import log_sigmoid
 from .declare import composition, derived, rows, scalar
 from .layouts import per_row
-from .normalization import cross_entropy_rows, log_softmax_rows, native_layer_norm, softmax_rows
-from .pointwise import abs, eq, log, log1p, lt, maximum, where
+from .normalization import (
+    counted_mean,
+    cross_entropy_rows,
+    log_softmax_rows,
+    native_layer_norm,
+    softmax_rows,
+)
+from .pointwise import abs, log, log1p, lt, maximum, where
 from .reductions import mean, sum
 from .samples import call, t
 from .views import reshape, unsqueeze
@@ -53,12 +59,13 @@ def cross_entropy_loss(x, target, reduction, ignore_index):
     if x.rank != target.rank + 1 or tuple(x.shape[:dim]) + tuple(x.shape[dim + 1:]) != tuple(target.shape):
         raise RuntimeError(f"[cross_entropy] Expected target size {list(x.shape[:dim]) + list(x.shape[dim + 1:])}, got "
                            f"{list(target.shape)} (input {x.layout}, target {target.layout})")
-    lost = cross_entropy_rows(x, unsqueeze(target, dim), dim, ignore_index)[0]
+    spread = unsqueeze(target, dim)
+    lost = cross_entropy_rows(x, spread, dim, ignore_index)[0]
     if reduction == 0:
         return reshape(lost, target.shape)
     if reduction == 2:
         return sum(lost)
-    return sum(lost) / sum(where(eq(target, ignore_index), 0.0, 1.0)).to(lost.dtype)
+    return counted_mean(lost, spread, None, False, ignore_index)
 
 
 WIDE = ("float32", "float64")       # half types through float32

@@ -141,6 +141,22 @@ def cross_entropy_rows(x, target, dim, ignore_index):
     return where(ignored, 0.0, lse - pick(x, dim, where(ignored, 0, target))), lse
 
 
+@rows("counted_mean(Tensor self, Tensor target, int[1]? dim=None, bool keepdim=False, SymInt ignore_index=-100) -> Tensor",
+      layout=per_row(), promote=promotion.floating.of("self"), others={"target": "int64"}, method=False, function=False, cost=2,
+      variants=({}, {"ignore_index": RUN}),
+      samples=(call(t(4, 1), t(4, 1, dtype="int64", low=0, high=5)),
+               call(t(4, 3), t(4, 3, dtype="int64", low=0, high=5), (1,), False, 2)))
+def counted_mean(x, target, dim, keepdim, ignore_index):
+    """The mean of x over those elements whose target is not ignored; x is 0 where it is."""
+    return sum(x, dim, True) / sum(where(eq(target, ignore_index), 0.0, 1.0), dim, True)
+
+
+@counted_mean.derivative
+def _(g, x, target, dim, keepdim, ignore_index):
+    counts = sum(where(eq(target, ignore_index), 0.0, 1.0), dim, keepdim)
+    return (g / counts).spread(x, dim, keepdim), None
+
+
 @cross_entropy_rows.derivative
 def _(g, x, target, dim, ignore_index, outs):
     return cross_entropy_backward(g, x, target, outs[1], dim, ignore_index), None
