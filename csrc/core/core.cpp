@@ -25,7 +25,7 @@ PyObject* module;
 const char* const slot_names[kSlots] = {"add", "sub", "mul", "truediv", "floordiv", "mod", "pow",
     "matmul", "neg", "pos", "abs", "and", "or", "xor", "invert", "lshift", "rshift", "eq", "ne", "lt",
     "le", "gt", "ge", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul",
-    "iand", "ior", "ixor", "ilshift", "irshift", "copy_"};
+    "iand", "ior", "ixor", "ilshift", "irshift", "copy_", "index"};
 
 void raise(PyObject* type, const char* format, ...) {
   va_list args;

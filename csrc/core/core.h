@@ -173,7 +173,9 @@ enum Slot {
   kEq, kNe, kLt, kLe, kGt, kGe,
   kIAdd, kISub, kIMul, kITrueDiv, kIFloorDiv, kIMod, kIPow, kIMatMul, kIAnd, kIOr, kIXor,
   kILShift, kIRShift,
-  kCopy, kSlots,  // copy_: what assignment and in-place gradients use where the tape must know
+  kCopy,  // copy_: what assignment and in-place gradients use where the tape must know
+  kIndex,  // x[indices], the commonest index that is no view
+  kSlots,
 };
 extern const char* const slot_names[kSlots];
 extern Operator* slots[kSlots];

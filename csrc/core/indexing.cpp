@@ -7,6 +7,8 @@
 #include "tape.h"
 #include "rt/views.h"
 
+#include <algorithm>
+
 namespace core {
 namespace {
 
@@ -163,10 +165,24 @@ Ref native(Tensor* t, PyObject* index) {
   return steps.finish();
 }
 
+// x[indices] with one tensor of places on the same device: the operator at once. Null: another index.
+Ref gathered(Tensor* t, PyObject* index) {
+  if (Py_TYPE(index) != TensorType || !slots[kIndex]) return Ref();
+  const Layout* l = tensor_of(index)->layout;
+  if (l->dtype != DType::Int64 || !l->ndim || !t->layout->ndim || l->device != t->layout->device)
+    return Ref();
+  static PyObject* const first = Py_BuildValue("(i)", 0);
+  Ref indices = checked(PyTuple_Pack(1, index));
+  PyObject* values[3] = {py(t), indices.py(), check(first)};
+  return operator_apply(slots[kIndex], values, 3);
+}
+
 }  // namespace
 
 PyObject* tensor_getitem(PyObject* o, PyObject* index) {
   PyObject* result = guarded([&] {
+    Ref picked = gathered(tensor_of(o), index);
+    if (picked) return picked.release();
     Ref view = native(tensor_of(o), index);
     if (view) return view.release();
     if (!hooks.index)
@@ -201,6 +217,51 @@ int tensor_setitem(PyObject* o, PyObject* index, PyObject* value) {
   });
   if (result < 0) note_user_line();
   return result;
+}
+
+// pieces(x, size, dim): consecutive windows of `size` along dim, the last may be shorter; views.
+PyObject* tensor_pieces(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  return guarded([&]() -> PyObject* {
+    if (n != 3 || !is_tensor(args[0])) raise(PyExc_TypeError, "pieces(tensor, size, dim)");
+    Tensor* t = tensor_of(args[0]);
+    Layout* l = t->layout;
+    const int64_t size = read_int("split", args[1]);
+    const int dim = rl::wrap_dim("split", read_int("split", args[2]), l->ndim);
+    if (size < 1 || !l->dims[dim])
+      raise(PyExc_ValueError, "[split] pieces of %lld along a dim of %lld",
+          static_cast<long long>(size), static_cast<long long>(l->dims[dim]));
+    const int64_t whole = l->dims[dim], count = (whole - 1) / size + 1;
+    Ref made = checked(PyTuple_New(count));
+    const bool seen = (mode & (kRecords | kDispatch)) || (grad_mode() && needs_grad(t));
+    Operator* op = view_operators[static_cast<int>(ViewKind::Slice)];
+    Layout* piece = nullptr;  // of the whole pieces: all lie alike
+    struct Freed {
+      Layout*& l;
+      ~Freed() {
+        if (l) rl::decref(l);
+      }
+    } freed{piece};
+    for (int64_t i = 0; i < count; i++) {
+      const int64_t start = i * size, length = std::min(size, whole - start);
+      Ref view;
+      if (seen && op) {
+        Ref from = checked(PyLong_FromLongLong(start)), to = checked(PyLong_FromLongLong(start + length)),
+            step = checked(PyLong_FromLong(1));
+        PyObject* values[5] = {args[0], args[2], from.py(), to.py(), step.py()};
+        view = operator_apply(op, values, 5);
+      } else {
+        int64_t offset = t->offset + start * l->strides()[dim];
+        int64_t moved = 0;
+        if (!piece) piece = rl::view_slice("split", l, dim, true, 0, true, size, 1, &moved);
+        Layout* to = piece;
+        if (length == size || count == 1) rl::incref(to);
+        else to = rl::view_slice("split", l, dim, true, start, true, whole, 1, &moved);
+        view = Ref(view_make(t, to, offset).release_object());
+      }
+      PyTuple_SET_ITEM(made.py(), i, view.release());
+    }
+    return made.release();
+  });
 }
 
 PyObject* tensor_item_at(PyObject* o, Py_ssize_t i) {

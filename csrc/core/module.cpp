@@ -226,6 +226,8 @@ PyMethodDef functions[] = {
     {"set_method", set_method, METH_VARARGS,
         "set_method(name, object): an attribute of the Tensor type"},
     {"set_type", set_type, METH_VARARGS, "set_type('Size', cls), set_type('OutOfMemoryError', cls): of a device"},
+    {"pieces", fn(tensor_pieces), METH_FASTCALL,
+        "pieces(tensor, size, dim): views of consecutive windows; the last may be shorter"},
     {"set_default_dtype", set_default_dtype, METH_O, nullptr},
     {"get_default_dtype", get_default_dtype, METH_NOARGS, nullptr},
     {"dtype_named", dtype_named, METH_O, nullptr},

@@ -11,6 +11,9 @@
 #include "tape.h"
 
 namespace core {
+
+uint64_t plan_epoch = 1;
+
 namespace {
 
 struct Cache {
@@ -343,6 +346,16 @@ Plan* plan_find(Call& call, bool* hit) {
   return p;
 }
 
+Plan* plan_seen(const Call& call) {
+  return lookup(call, hash_of(call.key.data(), call.key.size()));
+}
+
+void plan_used(Plan* p) {
+  Cache& c = cache();
+  c.hits++;
+  p->stamp = ++c.clock;
+}
+
 Plan* plan_find_view(Call& call) {
   uint64_t hash = hash_of(call.key.data(), call.key.size());
   Plan* p = lookup(call, hash);
@@ -561,6 +574,7 @@ PyObject* clear(PyObject*, PyObject*) {
     for (PyObject* o : r.second.held) Py_DECREF(o);
   }
   shrink(0);
+  plan_epoch++;
   Cache& c = cache();
   c.hits = c.misses = c.evicted = 0;
   Py_RETURN_NONE;

@@ -124,6 +124,9 @@ class PlanHold {                                     // keeps a plan while a cal
 
 // The plan of the encoded call; on a miss Python's make_plan decides. `hit` says which.
 Plan* plan_find(Call&, bool* hit);
+Plan* plan_seen(const Call&);                        // if it is there; not counted
+void plan_used(Plan*);                               // counted as found
+extern uint64_t plan_epoch;                          // another number after every plan_clear
 Plan* plan_find_write(Call&, Tensor* const* outs, int nouts, bool* hit);
 Plan* plan_find_view(Call&);
 // null: not differentiable

@@ -3,6 +3,7 @@
 // Invariant: see program.h; checked once, when the program is made.
 #include "program.h"
 
+#include "links.h"
 #include "operator.h"
 #include "plan.h"
 #include "records.h"
@@ -95,6 +96,7 @@ class Reader {
       last_[r] = now_;  // freed at once unless something reads it
     }
     in.callee = resolved.release();
+    in.linkable = in.how == Instruction::Operator && link_possible(in);
   }
 
   Ref host_function(PyObject* name) {
@@ -220,18 +222,28 @@ Ref recorded_kernel(PyObject* kernel, Small<PyObject*, 16>& arguments) {
   return value;
 }
 
+Ref operated(Instruction& in, Small<PyObject*, 16>& arguments) {
+  const bool linkable = in.linkable && !(mode & (kRecords | kDispatch));
+  Ref value;
+  if (linkable && link_run(in, arguments.data(), &value)) return value;
+  value = operator_apply(
+      reinterpret_cast<Operator*>(in.callee), arguments.data(), arguments.size());
+  if (linkable && in.repeated) link_learn(in, arguments.data(), value.py());
+  in.repeated = true;
+  return value;
+}
+
 // A program with a label is a compiled graph.
 void run(Program* p, Registers& registers) {
   const rl::RepeatedProducts repeated(p->label != nullptr);
-  for (const Instruction& in : *p->instructions) {
+  for (Instruction& in : *p->instructions) {
     Ref value;
     {
       MadeLists lists;
       Small<PyObject*, 16> arguments;
       for (const Argument& a : in.arguments) arguments.push(registers.get(a, lists.made));
       if (in.how == Instruction::Operator)
-        value = operator_apply(
-            reinterpret_cast<Operator*>(in.callee), arguments.data(), arguments.size());
+        value = operated(in, arguments);
       else if ((mode & kRecords) && Py_TYPE(in.callee) == FusedKernelType)
         value = recorded_kernel(in.callee, arguments);
       else if (in.how == Instruction::Kernel)
@@ -339,6 +351,7 @@ void dealloc(PyObject* o) {
   if (p->instructions)
     for (Instruction& in : *p->instructions) {
       Py_CLEAR(in.callee);
+      link_free(in.link);
       for (Argument& a : in.arguments) drop(a);
     }
   if (p->outputs)

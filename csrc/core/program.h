@@ -13,12 +13,17 @@ struct Argument {
   std::vector<Argument> entries;                      // of a list
 };
 
+struct Link;
+
 struct Instruction {
   enum Callee : uint8_t { Operator, Kernel, Callable } how;
   PyObject* callee;                                   // owned
   std::vector<Argument> arguments;
   std::vector<int> outs;                              // -1: dropped
   std::vector<int> last;                              // registers to free afterwards
+  bool linkable = false;                              // an operator whose plan may be remembered
+  bool repeated = false;                              // it ran before: what runs once holds nothing
+  Link* link = nullptr;                               // owned: the latest one
 };
 
 struct Program {

@@ -86,6 +86,7 @@ int tensor_getbuffer(PyObject*, Py_buffer*, int flags);          // convert.cpp
 void tensor_releasebuffer(PyObject*, Py_buffer*);
 PyObject* tensor_getitem(PyObject*, PyObject* index);            // indexing.cpp
 PyObject* tensor_item_at(PyObject*, Py_ssize_t index);
+PyObject* tensor_pieces(PyObject*, PyObject* const* args, Py_ssize_t n);
 int tensor_setitem(PyObject*, PyObject* index, PyObject* value);
 Py_ssize_t tensor_length(PyObject*);
 PyObject* tensor_iter(PyObject*);

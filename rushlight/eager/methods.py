@@ -11,7 +11,7 @@ from rushlight.ops.values import Value
 
 from . import factories, formats, pieces, reducing, sampling, selection, storage, traits
 
-Tensor = _core.Tensor
+Tensor, DTYPE = _core.Tensor, _core.dtype
 
 
 def op(name):
@@ -113,15 +113,19 @@ _core.set_hooks(device=device)
 CPU = factories.CPU = _core.resolve_device("cpu")  # the one that tensors there answer
 
 
-def to(self, *args, dtype=None, device=None, non_blocking=False, copy=False, memory_format=None):
+def to(
+    self, given=None, /, *args,
+    dtype=None, device=None, non_blocking=False, copy=False, memory_format=None,
+):  # fmt: skip
     """The same values in another dtype or on another device; itself where nothing changes and
     `copy` is False. NotImplementedError for the data of meta tensors, which have none.
     """
-    if len(args) == 1 and type(args[0]) is _core.dtype and type(self) is Tensor:  # the commonest
-        plain = dtype is device is memory_format is None and not copy
-        if plain and self.dtype is not args[0] and not self.dtype.is_complex:
-            return TABLE["to"].native(self, dtype=args[0])
-    for v in args:
+    if type(given) is DTYPE and type(self) is Tensor and not args:  # the commonest
+        now = self.dtype
+        if given is not now and not now.is_complex and not copy:
+            if dtype is None and device is None and memory_format is None:
+                return TABLE["to"].native(self, dtype=given)
+    for v in (given, *args):
         if isinstance(v, _core.dtype):
             dtype = v
         elif isinstance(v, type):

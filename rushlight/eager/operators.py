@@ -132,3 +132,4 @@ def install():
         if name not in NO_INPLACE_SLOT:
             _core.set_slot("i" + slot, TABLE[name].native.inplace)
     _core.set_slot("copy_", TABLE["copy"].native.inplace)  # assignments that the tape must see
+    _core.set_slot("index", TABLE["index"].native)

@@ -6,6 +6,7 @@ from rushlight import _core
 from rushlight.ops import TABLE
 
 from .complexes import is_complex
+from .modes import is_compiling
 
 Tensor = _core.Tensor
 
@@ -28,11 +29,13 @@ def split(self, split_size_or_sections=None, dim=0, *, split_size=None):
     """Views of consecutive pieces along `dim`, of one size (the last may be smaller) or of a list
     of sizes.
     """
-    n = self.size(dim)
     k = split_size if split_size_or_sections is None else split_size_or_sections
-    piece = op("slice")
+    n = self.size(dim)
     if type(k) is int and k > 0 and n:
-        return tuple([piece(self, dim, i, i + k) for i in range(0, n, k)])
+        if type(self) is Tensor and not is_compiling():
+            return _core.pieces(self, k, dim)
+        return tuple([op("slice")(self, dim, i, i + k) for i in range(0, n, k)])
+    piece = op("slice")
     if k is None:
         raise TypeError("split() missing 1 required positional arguments: 'split_size_or_sections'")
     if isinstance(k, int) and (k < 0 or k == 0 and n):

@@ -32,9 +32,20 @@ def pair(name):
     return function
 
 
-topk, kthvalue, mode, cummax, cummin = (
-    pair(n) for n in ("topk", "kthvalue", "mode", "cummax", "cummin")
-)
+kthvalue, mode, cummax, cummin = (pair(n) for n in ("kthvalue", "mode", "cummax", "cummin"))
+
+TOP = namedtuple("topk", ("values", "indices"))  # type: ignore[name-match]
+
+
+def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None, axis=None):
+    """The k largest (or smallest) elements along `dim`, in order, and where they stood."""
+    if axis is not None:
+        dim = axis
+    native = TABLE["topk"].native
+    if out is None:
+        return tuple.__new__(TOP, native(input, k, dim, largest, sorted))
+    return tuple.__new__(TOP, native(input, k, dim, largest, sorted, out=out))
+
 
 SORTED = namedtuple("sort", ("values", "indices"))  # type: ignore[name-match]
 

@@ -179,3 +179,38 @@ def test_clearing_while_in_use():
     _core.plan_clear()
     y.backward()
     assert abs(x.grad[0].item() - 2.7182817) < 1e-6
+
+
+def test_programs_remember_plans_by_layout_numbers_and_mode():
+    """A composition runs again on other layouts, numbers, modes: each time its own."""
+    bias, weight = rl.arange(3.0), rl.arange(6.0).reshape(3, 2)
+    for _ in range(4):
+        for rows in (1, 2, 5):
+            for x in (rl.ones(rows, 2), rl.ones(2, rows).t(), rl.ones(rows, 4)[:, ::2]):
+                got = rl.nn.functional.linear(x, weight, bias)
+                assert got.tolist() == [[1.0, 6.0, 11.0]] * rows
+    x, y = rl.ones(2, 2, requires_grad=True), rl.ones(2, 2)
+    for alpha in (1, 2, 1.0, 2.5, 1, 2):  # 1 is the default: a constant of its plan
+        x.grad = None
+        rl.addmm(x, y, y, beta=alpha, alpha=2).sum().backward()
+        assert x.grad.tolist() == [[float(alpha)] * 2] * 2
+    for _ in range(3):
+        assert rl.softmax(y, 0).requires_grad is False and rl.softmax(x, 0).requires_grad
+        with rl.no_grad():
+            assert not rl.softmax(x, 0).requires_grad
+        with rl.autocast("cpu", dtype=rl.bfloat16):
+            assert rl.nn.functional.linear(y, y).dtype == rl.bfloat16
+        assert rl.nn.functional.linear(y, y).dtype == rl.float32
+
+
+def test_remembered_plans_are_counted_and_forgotten():
+    x = rl.ones(3, 7)
+    for _ in range(3):
+        rl.softmax(x, 1)
+    before = _core.plan_stats()
+    rl.softmax(x, 1)
+    after = _core.plan_stats()
+    assert after["hits"] - before["hits"] == 2 and after["misses"] == before["misses"]
+    _core.plan_clear()
+    rl.softmax(x, 1)
+    assert _core.plan_stats()["misses"] == 2
