@@ -125,7 +125,7 @@ def to(
         if given is not now and not now.is_complex and not copy:
             if dtype is None and device is None and memory_format is None:
                 return TABLE["to"].native(self, dtype=given)
-    for v in (given, *args):
+    for v in args if given is None else (given, *args):
         if isinstance(v, _core.dtype):
             dtype = v
         elif isinstance(v, type):

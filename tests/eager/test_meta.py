@@ -57,6 +57,8 @@ def gradients(op, sample, make):
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 def test_gradients_have_the_layouts_of_eager_mode(op):
+    if op.name.startswith("linalg_eig_"):
+        pytest.skip("it has no derivative: backward raises")
     for sample in op.samples[:4]:
         assert gradients(op, sample, there) == gradients(op, sample, ours), sample
 
