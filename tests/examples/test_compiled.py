@@ -271,3 +271,23 @@ def test_one_graph_serves_batches_of_pretrained_sentences():
             ids, mask = sentences_of(n, 8, 30000)
             near({"": model(ids, mask).numpy()}, {"": run(ids, mask).numpy()}, "", 1e-5)
     assert len(graphs()) == 2
+
+
+def test_one_graph_serves_batches_of_the_encoder():
+    """Batches from 1 to 64: the sizes seen first, then a size that varies."""
+    program = example("embed_sentences", "rushlight")
+    facts = {"hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2}
+    facts |= {"intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 32}
+    facts |= {"type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_dropout_prob": 0.1}
+    rushlight.manual_seed(0)
+    model = program.Encoder(facts).eval()
+    for x in model.parameters():
+        rushlight.nn.init.normal_(x, std=0.2)
+    compiled = rushlight.compile(model)
+    with rushlight.no_grad(), trace.collect("dynamo") as records:
+        for batch in (1, 2, 3, 8, 17, 32, 33, 64):
+            ids = rushlight.randint(0, 100, (batch, 16))
+            mask = rushlight.ones(batch, 16, dtype=rushlight.bool)
+            assert rushlight.allclose(compiled(ids, mask), model(ids, mask), atol=1e-5)
+    captured = [r for r in records if "captured" in r.text or r.name.endswith("captured")]
+    assert 1 <= len(captured) <= 2, [r.text for r in captured]
