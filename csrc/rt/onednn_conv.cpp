@@ -142,11 +142,19 @@ struct Geometry {
       before[d] = c.before[d];
       after[d] = c.after[d];
     }
-    // Layouts that are both (one row of pixels, one channel) follow the other side.
+    // Layouts that are both (one row of pixels, one channel) follow the other side. Where one side is
+    // channels-last and the other cannot be taken for it, as a gradient may lie, both are left open:
+    // oneDNN has plain loops alone for such a pair, a hundred times as slow as the reorder.
     const int64_t one = 1;
-    return describe(l, &x, rank, xs, c.x, c.dtype, compute, channels_last(c, c.ci, c.in, c.x)) &&
+    const auto either = [&](int64_t channels, const int64_t* space) {
+      return channels == 1 || std::all_of(space, space + c.nd, [](int64_t n) { return n == 1; });
+    };
+    bool x_last = channels_last(c, c.ci, c.in, c.x), y_last = channels_last(c, c.co, c.out, c.y);
+    if (x_last != y_last && !(x_last ? either(c.co, c.out) : either(c.ci, c.in)))
+      x_last = y_last = false;
+    return describe(l, &x, rank, xs, c.x, c.dtype, compute, x_last) &&
            describe(l, &w, at, ws, wstrides, c.dtype, compute, false) &&
-           describe(l, &y, rank, ys, c.y, c.dtype, compute, channels_last(c, c.co, c.out, c.y)) &&
+           describe(l, &y, rank, ys, c.y, c.dtype, compute, y_last) &&
            (!c.bias || describe(l, &b, 1, &c.co, &one, c.dtype, compute, true));
   }
 };

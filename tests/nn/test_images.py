@@ -2,7 +2,10 @@
 gradients, buffers, failures and text are the oracle's."""
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -280,3 +283,35 @@ def test_a_kernel_for_each_channel(oracle, dtype, shape, outs, kernel, options):
         results.append([v.detach().numpy() for v in (y, x.grad, w.grad, b.grad, back)])
     for ours, theirs in zip(*results):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+MIXED = """
+import rushlight as rl
+x = rl.randn(4, 3, 64, 64)
+w = rl.randn(64, 3, 16, 16, requires_grad=True)
+for x in (x, x.to(memory_format=rl.channels_last)):
+    y = rl.nn.functional.conv2d(x, w, stride=16)  # a patch embedding
+    for g in (rl.ones(4, 64, 4, 4), rl.ones(4, 4, 4, 64).permute(0, 3, 1, 2)):
+        print("alike" if g.is_contiguous() == x.is_contiguous() else "mixed", flush=True)
+        rl.autograd.grad(y, w, g, retain_graph=True)
+"""
+
+
+def test_gradients_that_lie_otherwise_get_no_plain_loops():
+    """The library says what it runs: nothing worse where input and gradient lie differently."""
+    done = subprocess.run(
+        [sys.executable, "-c", MIXED],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "ONEDNN_VERBOSE": "1"},
+    )
+    slow, now = {"alike": 0, "mixed": 0}, None
+    for line in done.stdout.splitlines():
+        if line in slow:
+            now = line
+        elif "convolution,ref" in line and "backward" in line:
+            slow[now] += 1
+    if slow["alike"]:
+        pytest.skip("the library has nothing better on this processor")
+    assert not slow["mixed"], done.stdout
