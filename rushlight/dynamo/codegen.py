@@ -125,8 +125,10 @@ class Codegen(Makers):
                 self.emit(Instr("COPY", 1), Instr("STORE_FAST", name))
 
     def load_cell(self, source: Source) -> None:
-        """Pushes a cell object: of this frame where it is a parameter's slot."""
-        if source.op == "arg":
+        """Pushes a cell object: of this frame where it is a parameter's slot. An argument may be a
+        cell itself: what a comprehension puts aside stands on a resumed frame's stack.
+        """
+        if source.op == "arg" and source.name in self.cell_names:
             closure = "LOAD_FAST" if VERSION >= (3, 13) else "LOAD_CLOSURE"
             self.emit(Instr(closure, CellVar(source.name)))
         else:

@@ -98,6 +98,27 @@ def break_in_comprehension(a):
 
 
 @program(breaks=None)
+def break_in_comprehension_over_a_cell(a):
+    """`v` is a cell in the function too: what the comprehension puts aside on the stack is that cell."""
+    out = []
+
+    def noisy(v=1):
+        print("in", v)
+        return v
+
+    def pair(*given):
+        return given
+
+    try:
+        out.append(([1, noisy()], [pair(v, noisy(v)) for v in range(2)]))
+    except KeyError:
+        pass
+    if out:
+        return out, a + 1
+    return [(lambda: v)() for v in range(2)]
+
+
+@program(breaks=None)
 def break_with_closure(a):
     n = 1
 
