@@ -209,8 +209,20 @@ class Capture(Operators, Wrapping):
     def special_or_raise(self, instance: Instance, name: str, args: tuple) -> Any:
         found = self.special(instance, name, args)
         if found is NotImplemented:
-            text = WITHOUT.get(name, "unsupported operation on '{}' object")
-            raise self.raised(TypeError(text.format(instance.cls.__name__)))
+            for other in INSTEAD.get(name, ()):
+                found = self.special(instance, other, ())
+                if found is not NotImplemented:
+                    return NUMBERS[name](found)
+        if found is NotImplemented:
+            cls = instance.cls
+            if name not in WITHOUT or any(hasattr(cls, other) for other in PROTOCOL.get(name, ())):
+                raise unsupported(
+                    f"an object of {cls.__name__} without {name}",
+                    "what Python does instead is not modelled",
+                )
+            raise self.raised(TypeError(WITHOUT[name].format(cls.__name__)))
+        if type(found) in (SymInt, SymFloat) and name in NUMBERS:
+            return NUMBERS[name](found)  # a builtin takes real numbers alone
         return found
 
     def truth(self, value: Any) -> bool:
@@ -357,6 +369,22 @@ class Compared:
 GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 # Builtins that look at types: as `key=len` they must meet the stand-ins' handlers.
 GUARDED = {isinstance, issubclass, getattr, hasattr, setattr, len, iter, next, hash, repr, callable}
+# What a builtin asks next where a class lacks the first; and what it falls back on, which is not
+# modelled.
+INSTEAD = {
+    "__int__": ("__index__",),
+    "__float__": ("__index__",),
+    "__complex__": ("__float__", "__index__"),
+}
+PROTOCOL = {
+    "__iter__": ("__getitem__",),
+    "__contains__": ("__iter__", "__getitem__"),
+    "__reversed__": ("__getitem__",),
+}
+NUMBERS = {"__index__": operator.index, "__int__": operator.index, "__len__": operator.index} | {
+    "__float__": float,
+    "__complex__": complex,
+}
 WITHOUT = {
     "__iter__": "'{}' object is not iterable",
     "__next__": "'{}' object is not an iterator",

@@ -181,10 +181,29 @@ def forward(name: str) -> Any:
 for _name in (
     "lt le gt ge add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow "
     "matmul rmatmul and rand or ror xor rxor lshift rlshift rshift rrshift divmod rdivmod "
-    "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift "
-    "neg pos abs invert"
+    "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift"
 ).split():
     setattr(Instance, f"__{_name}__", forward(f"__{_name}__"))
+
+
+def unary(name: str, operation: str) -> Any:
+    """Operators of one operand: there is nobody else to ask."""
+
+    def method(self: Instance) -> Any:
+        found = self.special(name)
+        if found is NotImplemented:
+            text = f"bad operand type for {operation}: '{self.cls.__name__}'"
+            raise self.state.raised(TypeError(text))
+        return found
+
+    method.__name__ = name
+    return method
+
+
+for _name, _operation in (
+    ("neg", "unary -"), ("pos", "unary +"), ("invert", "unary ~"), ("abs", "abs()"),
+):  # fmt: skip
+    setattr(Instance, f"__{_name}__", unary(f"__{_name}__", _operation))
 
 
 def needed(name: str) -> Any:
