@@ -95,28 +95,40 @@ int64_t batch_of(const Layout* l, int inner) {
 int leading_of(int64_t rows) { return static_cast<int>(std::max<int64_t>(rows, 1)); }
 
 template <class T>
-bool finite(const T* v, int64_t n) {
-  for (int64_t i = 0; i < n; i++)
-    if (!std::isfinite(v[i])) return false;
-  return true;
+bool finite(const std::vector<T>& v) {
+  return std::all_of(v.begin(), v.end(), [](T x) { return std::isfinite(x); });
 }
 
-// One matrix after another, several at a time: work is about n^3 each.
+// f(LAPACK's functions for the dtype of `a`, a zero of it, i) for each of `count` matrices, several at a time; work is about
+// rows * columns * the lesser of them each. What f gives: what LAPACK said of the matrix, 0 for nothing.
 template <class F>
-void each(int64_t count, int64_t rows, int64_t columns, const F& f) {
-  parallel(count, grain_of(rows * columns * std::min(rows, columns)), [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; i++) f(i);
+std::vector<int> each(const RoutineCall& c, const Matrices& a, int64_t count, int64_t rows, int64_t columns, const F& f) {
+  std::vector<int> said(static_cast<size_t>(count));
+  with_floats(c.op, a.layout->dtype, [&](auto zero) {
+    const auto& l = lapack<decltype(zero)>(c.op);
+    parallel(count, grain_of(rows * columns * std::min(rows, columns)), [&](int64_t from, int64_t to) {
+      for (int64_t i = from; i < to; i++) said[static_cast<size_t>(i)] = f(l, zero, i);
+    });
   });
+  return said;
 }
 
-// The first matrix that LAPACK objected to, or -1; and how an error names it.
-int64_t first_of(const std::vector<int>& info) {
-  for (size_t i = 0; i < info.size(); i++)
-    if (info[i]) return static_cast<int64_t>(i);
-  return -1;
-}
-std::string which(int64_t i, const Layout* l) {
-  return l->ndim > 2 ? "(Batch element " + std::to_string(i) + "): " : "";
+// The first matrix that LAPACK objected to: what it said, and how an error names the matrix.
+struct Objection {
+  int said = 0;
+  std::string where;
+  Objection(const std::vector<int>& all, const Layout* l) {
+    for (size_t i = 0; i < all.size() && !said; i++)
+      if ((said = all[i]) && l->ndim > 2) where = "(Batch element " + std::to_string(i) + "): ";
+  }
+  explicit operator bool() const { return said; }
+};
+
+template <class T>
+std::vector<T> columns_of(const Matrices& a, int64_t i) {
+  std::vector<T> x(static_cast<size_t>(a.rows * a.columns));
+  a.load(i, x.data(), a.rows);
+  return x;
 }
 
 // ---- In the place of gradients that do not exist. ints: which.
@@ -136,29 +148,21 @@ RL_ROUTINE(lapack_refusal, run_refusal)
 void run_lu(const RoutineCall& c) {
   const Matrices a(c.op, c.in[0]);
   const int m = static_cast<int>(a.rows), n = static_cast<int>(a.columns), least = std::min(m, n);
-  std::vector<int> info(static_cast<size_t>(a.count));
-  with_floats(c.op, a.layout->dtype, [&](auto zero) {
-    typedef decltype(zero) T;
-    const Lapack<T>& l = lapack<T>(c.op);
-    each(a.count, m, n, [&](int64_t i) {
-      T* lu = c.out[0].as<T>() + i * m * n;
-      a.load(i, lu, m);
-      if (least) info[static_cast<size_t>(i)] = l.getrf(kColumns, m, n, lu, m, c.out[1].as<int>() + i * least);
-      c.out[2].as<int>()[i] = info[static_cast<size_t>(i)];
-    });
+  const auto said = each(c, a, a.count, m, n, [&](const auto& l, auto zero, int64_t i) {
+    auto* lu = c.out[0].as<decltype(zero)>() + i * m * n;
+    a.load(i, lu, m);
+    return c.out[2].as<int>()[i] = least ? l.getrf(kColumns, m, n, lu, m, c.out[1].as<int>() + i * least) : 0;
   });
-  const int64_t wrong = c.ints[0] ? first_of(info) : -1;
-  if (wrong < 0) return;
-  const int at = info[static_cast<size_t>(wrong)];
-  const std::string where = which(wrong, a.layout);
+  const Objection wrong(said, a.layout);
+  if (!wrong || !c.ints[0]) return;
   if (c.ints[0] == 1)
-    fail(ErrorKind::LinearAlgebra, "[linalg.solve] %sThe solver failed because the input matrix is singular.", where.c_str());
+    fail(ErrorKind::LinearAlgebra, "[linalg.solve] %sThe solver failed because the input matrix is singular.", wrong.where.c_str());
   if (c.ints[0] == 2)
     fail(ErrorKind::LinearAlgebra, "[linalg.inv] %sThe diagonal element %d is zero, the inversion could not be completed because the "
-         "input matrix is singular.", where.c_str(), at);
+         "input matrix is singular.", wrong.where.c_str(), wrong.said);
   fail(ErrorKind::Runtime, "[linalg.lu_factor] %sU[%d,%d] is zero and using it on lu_solve would result in a division by zero. If you "
        "still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
-       where.c_str(), at, at);
+       wrong.where.c_str(), wrong.said, wrong.said);
 }
 RL_ROUTINE(lapack_lu, run_lu)
 
@@ -200,17 +204,13 @@ void run_lu_solve(const RoutineCall& c) {
       orders[static_cast<size_t>(i * n + j)] = pivot;
     }
   }
-  with_floats(c.op, a.layout->dtype, [&](auto zero) {
+  each(c, a, b.count, n, std::max(n, k), [&](const auto& l, auto zero, int64_t i) {
     typedef decltype(zero) T;
-    const Lapack<T>& l = lapack<T>(c.op);
-    each(b.count, n, std::max(n, k), [&](int64_t i) {
-      T* x = c.out[0].as<T>() + i * n * k;
-      b.load(i, x, n);
-      if (!n || !k) return;
-      std::vector<T> lu(static_cast<size_t>(n) * static_cast<size_t>(n));
-      a.load(i, lu.data(), n);
-      l.getrs(kColumns, c.ints[0] ? 'T' : 'N', n, k, lu.data(), n, &orders[static_cast<size_t>(i * n)], x, n);
-    });
+    T* x = c.out[0].as<T>() + i * n * k;
+    b.load(i, x, n);
+    if (!n || !k) return 0;
+    const std::vector<T> lu = columns_of<T>(a, i);
+    return l.getrs(kColumns, c.ints[0] ? 'T' : 'N', n, k, lu.data(), n, &orders[static_cast<size_t>(i * n)], x, n);
   });
 }
 RL_ROUTINE(lapack_lu_solve, run_lu_solve)
@@ -220,18 +220,15 @@ RL_ROUTINE(lapack_lu_solve, run_lu_solve)
 void run_triangular(const RoutineCall& c) {
   const Matrices a(c.op, c.in[0]), b(c.op, c.in[1]);
   const int m = static_cast<int>(b.rows), k = static_cast<int>(b.columns), n = static_cast<int>(a.rows);
-  with_floats(c.op, a.layout->dtype, [&](auto zero) {
+  each(c, a, b.count, m, std::max(m, k), [&](const auto& l, auto zero, int64_t i) {
     typedef decltype(zero) T;
-    const Lapack<T>& l = lapack<T>(c.op);
-    each(b.count, m, std::max(m, k), [&](int64_t i) {
-      T* x = c.out[0].as<T>() + i * m * k;
-      b.load(i, x, m);
-      if (!m || !k) return;
-      std::vector<T> triangle(static_cast<size_t>(n) * static_cast<size_t>(n));
-      a.load(i, triangle.data(), n);
-      l.trsm(kColumns, c.ints[2] ? kLeft : kRight, c.ints[0] ? kUpper : kLower, kNoTranspose, c.ints[1] ? kUnit : kNonUnit, m, k, T(1),
-             triangle.data(), n, x, m);
-    });
+    T* x = c.out[0].as<T>() + i * m * k;
+    b.load(i, x, m);
+    if (!m || !k) return 0;
+    const std::vector<T> triangle = columns_of<T>(a, i);
+    l.trsm(kColumns, c.ints[2] ? kLeft : kRight, c.ints[0] ? kUpper : kLower, kNoTranspose, c.ints[1] ? kUnit : kNonUnit, m, k, T(1),
+           triangle.data(), n, x, m);
+    return 0;
   });
 }
 RL_ROUTINE(lapack_triangular, run_triangular)
@@ -242,25 +239,20 @@ void run_cholesky(const RoutineCall& c) {
   const Matrices a(c.op, c.in[0]);
   const int n = static_cast<int>(a.rows);
   const bool upper = c.ints[0] != 0;
-  std::vector<int> info(static_cast<size_t>(a.count));
-  with_floats(c.op, a.layout->dtype, [&](auto zero) {
-    typedef decltype(zero) T;
-    const Lapack<T>& l = lapack<T>(c.op);
-    each(a.count, n, n, [&](int64_t i) {
-      T* x = c.out[0].as<T>() + i * n * n;
-      a.load(i, x, n);
-      if (n) info[static_cast<size_t>(i)] = l.potrf(kColumns, upper ? 'U' : 'L', n, x, n);
-      for (int64_t column = 0; column < n; column++) {
-        const int64_t from = upper ? column + 1 : 0, to = upper ? n : column;
-        std::fill(x + column * n + from, x + column * n + to, T(0));
-      }
-      c.out[1].as<int>()[i] = info[static_cast<size_t>(i)];
-    });
+  const auto said = each(c, a, a.count, n, n, [&](const auto& l, auto zero, int64_t i) {
+    auto* x = c.out[0].as<decltype(zero)>() + i * n * n;
+    a.load(i, x, n);
+    const int info = n ? l.potrf(kColumns, upper ? 'U' : 'L', n, x, n) : 0;
+    for (int64_t column = 0; column < n; column++) {
+      const int64_t from = upper ? column + 1 : 0, to = upper ? n : column;
+      std::fill(x + column * n + from, x + column * n + to, zero);
+    }
+    return c.out[1].as<int>()[i] = info;
   });
-  const int64_t wrong = c.ints[1] ? first_of(info) : -1;
-  if (wrong >= 0)
+  const Objection wrong(said, a.layout);
+  if (wrong && c.ints[1])
     fail(ErrorKind::LinearAlgebra, "[linalg.cholesky] %sThe factorization could not be completed because the input is not positive-definite "
-         "(the leading minor of order %d is not positive-definite).", which(wrong, a.layout).c_str(), info[static_cast<size_t>(wrong)]);
+         "(the leading minor of order %d is not positive-definite).", wrong.where.c_str(), wrong.said);
 }
 RL_ROUTINE(lapack_cholesky, run_cholesky)
 
@@ -270,27 +262,23 @@ void run_qr(const RoutineCall& c) {
   const Matrices a(c.op, c.in[0]);
   const int m = static_cast<int>(a.rows), n = static_cast<int>(a.columns), least = std::min(m, n);
   const int wanted = static_cast<int>(c.ints[0]), rows = static_cast<int>(c.out[1].layout->dims[c.out[1].layout->ndim - 2]);
-  std::vector<int> info(static_cast<size_t>(a.count));
-  with_floats(c.op, a.layout->dtype, [&](auto zero) {
+  const auto said = each(c, a, a.count, m, std::max(m, n), [&](const auto& l, auto zero, int64_t i) {
     typedef decltype(zero) T;
-    const Lapack<T>& l = lapack<T>(c.op);
-    each(a.count, m, std::max(m, n), [&](int64_t i) {
-      std::vector<T> x(static_cast<size_t>(m) * static_cast<size_t>(std::max({n, wanted, 1}))), tau(static_cast<size_t>(std::max(least, 1)));
-      a.load(i, x.data(), m);
-      if (least) info[static_cast<size_t>(i)] = l.geqrf(kColumns, m, n, x.data(), leading_of(m), tau.data());
-      T* r = c.out[1].as<T>() + i * rows * n;
-      for (int64_t column = 0; column < n; column++)
-        for (int64_t row = 0; row < rows; row++) r[column * rows + row] = row <= column ? x[static_cast<size_t>(column * m + row)] : T(0);
-      if (!wanted) return;
-      if (least)
-        info[static_cast<size_t>(i)] |= l.orgqr(kColumns, m, wanted, std::min(least, wanted), x.data(), leading_of(m), tau.data());
-      else
-        for (int64_t column = 0; column < wanted; column++)
-          for (int64_t row = 0; row < m; row++) x[static_cast<size_t>(column * m + row)] = T(row == column);
-      std::copy(x.begin(), x.begin() + static_cast<int64_t>(m) * wanted, c.out[0].as<T>() + i * m * wanted);
-    });
+    std::vector<T> x(static_cast<size_t>(m) * static_cast<size_t>(std::max({n, wanted, 1}))), tau(static_cast<size_t>(std::max(least, 1)));
+    a.load(i, x.data(), m);
+    int info = least ? l.geqrf(kColumns, m, n, x.data(), leading_of(m), tau.data()) : 0;
+    T* r = c.out[1].as<T>() + i * rows * n;
+    for (int64_t column = 0; column < n; column++)
+      for (int64_t row = 0; row < rows; row++) r[column * rows + row] = row <= column ? x[static_cast<size_t>(column * m + row)] : T(0);
+    if (!wanted) return info;
+    if (least)
+      info |= l.orgqr(kColumns, m, wanted, std::min(least, wanted), x.data(), leading_of(m), tau.data());
+    else
+      for (int64_t j = 0; j < static_cast<int64_t>(m) * wanted; j++) x[static_cast<size_t>(j)] = T(j / m == j % m);
+    std::copy(x.begin(), x.begin() + static_cast<int64_t>(m) * wanted, c.out[0].as<T>() + i * m * wanted);
+    return info;
   });
-  if (first_of(info) >= 0) fail(ErrorKind::LinearAlgebra, "[linalg.qr] LAPACK refused its input");
+  if (Objection(said, a.layout)) fail(ErrorKind::LinearAlgebra, "[linalg.qr] LAPACK refused its input");
 }
 RL_ROUTINE(lapack_qr, run_qr)
 
@@ -301,34 +289,27 @@ void run_svd(const RoutineCall& c) {
   const int m = static_cast<int>(a.rows), n = static_cast<int>(a.columns), least = std::min(m, n);
   const bool vectors = c.nout == 3, full = vectors && c.ints[0];
   const int left = full ? m : least, right = full ? n : least;
-  std::vector<int> info(static_cast<size_t>(a.count));
-  with_floats(c.op, a.layout->dtype, [&](auto zero) {
+  const auto said = each(c, a, a.count, m, n, [&](const auto& l, auto zero, int64_t i) {
     typedef decltype(zero) T;
-    const Lapack<T>& l = lapack<T>(c.op);
-    each(a.count, m, n, [&](int64_t i) {
-      std::vector<T> x(static_cast<size_t>(m) * static_cast<size_t>(n));
-      a.load(i, x.data(), m);
-      T* s = c.out[vectors ? 1 : 0].as<T>() + i * least;
-      T* u = vectors ? c.out[0].as<T>() + i * m * left : nullptr;
-      T* v = vectors ? c.out[2].as<T>() + i * right * n : nullptr;
-      if (!least) {
-        for (int64_t j = 0; u && j < static_cast<int64_t>(m) * left; j++) u[j] = T(j / m == j % m);
-        for (int64_t j = 0; v && j < static_cast<int64_t>(right) * n; j++) v[j] = T(j / right == j % right);
-        return;
-      }
-      T none = 0;
-      info[static_cast<size_t>(i)] = !finite(x.data(), static_cast<int64_t>(m) * n)
-          ? -1
-          : l.gesdd(kColumns, !vectors ? 'N' : full ? 'A' : 'S', m, n, x.data(), m, s, u ? u : &none, m, v ? v : &none, leading_of(right));
-    });
+    std::vector<T> x = columns_of<T>(a, i);
+    T* s = c.out[vectors ? 1 : 0].template as<T>() + i * least;
+    T* u = vectors ? c.out[0].as<T>() + i * m * left : nullptr;
+    T* v = vectors ? c.out[2].as<T>() + i * right * n : nullptr;
+    if (!least) {
+      for (int64_t j = 0; u && j < static_cast<int64_t>(m) * left; j++) u[j] = T(j / m == j % m);
+      for (int64_t j = 0; v && j < static_cast<int64_t>(right) * n; j++) v[j] = T(j / right == j % right);
+      return 0;
+    }
+    if (!finite(x)) return -1;
+    return l.gesdd(kColumns, !vectors ? 'N' : full ? 'A' : 'S', m, n, x.data(), m, s, u ? u : &zero, m, v ? v : &zero, leading_of(right));
   });
-  const int64_t wrong = first_of(info);
-  if (wrong < 0) return;
-  const std::string where = which(wrong, a.layout);
-  if (info[static_cast<size_t>(wrong)] < 0)
-    fail(ErrorKind::LinearAlgebra, "[linalg.svd] %sThe algorithm failed to converge because the input matrix contained non-finite values.", where.c_str());
+  const Objection wrong(said, a.layout);
+  if (!wrong) return;
+  if (wrong.said < 0)
+    fail(ErrorKind::LinearAlgebra, "[linalg.svd] %sThe algorithm failed to converge because the input matrix contained non-finite values.",
+         wrong.where.c_str());
   fail(ErrorKind::LinearAlgebra, "[linalg.svd] %sThe algorithm failed to converge because the input matrix is ill-conditioned or has too many "
-       "repeated singular values (error code: %d).", where.c_str(), info[static_cast<size_t>(wrong)]);
+       "repeated singular values (error code: %d).", wrong.where.c_str(), wrong.said);
 }
 RL_ROUTINE(lapack_svd, run_svd)
 
@@ -338,28 +319,22 @@ void run_eigh(const RoutineCall& c) {
   const Matrices a(c.op, c.in[0]);
   const int n = static_cast<int>(a.rows);
   const bool vectors = c.nout == 2;
-  std::vector<int> info(static_cast<size_t>(a.count));
-  with_floats(c.op, a.layout->dtype, [&](auto zero) {
+  const auto said = each(c, a, a.count, n, n, [&](const auto& l, auto zero, int64_t i) {
     typedef decltype(zero) T;
-    const Lapack<T>& l = lapack<T>(c.op);
-    each(a.count, n, n, [&](int64_t i) {
-      std::vector<T> own(vectors ? 0 : static_cast<size_t>(n) * static_cast<size_t>(n));
-      T* v = vectors ? c.out[1].as<T>() + i * n * n : own.data();
-      T* w = c.out[0].as<T>() + i * n;
-      a.load(i, v, n);
-      if (!n) return;
-      if (finite(v, static_cast<int64_t>(n) * n)) {
-        info[static_cast<size_t>(i)] = l.syevd(kColumns, vectors ? 'V' : 'N', c.ints[0] ? 'U' : 'L', n, v, n, w);
-        return;
-      }
+    std::vector<T> v = columns_of<T>(a, i);
+    T* w = c.out[0].as<T>() + i * n;
+    const bool fine = finite(v);
+    const int info = n && fine ? l.syevd(kColumns, vectors ? 'V' : 'N', c.ints[0] ? 'U' : 'L', n, v.data(), n, w) : 0;
+    if (!fine) {
       std::fill(w, w + n, std::numeric_limits<T>::quiet_NaN());
-      std::fill(v, v + static_cast<int64_t>(n) * n, std::numeric_limits<T>::quiet_NaN());
-    });
+      std::fill(v.begin(), v.end(), std::numeric_limits<T>::quiet_NaN());
+    }
+    if (vectors) std::copy(v.begin(), v.end(), c.out[1].as<T>() + i * n * n);
+    return info;
   });
-  const int64_t wrong = first_of(info);
-  if (wrong >= 0)
+  if (const Objection wrong{said, a.layout})
     fail(ErrorKind::LinearAlgebra, "[linalg.eigh] %sThe algorithm failed to converge because the input matrix is ill-conditioned or has too many "
-         "repeated eigenvalues (error code: %d).", which(wrong, a.layout).c_str(), info[static_cast<size_t>(wrong)]);
+         "repeated eigenvalues (error code: %d).", wrong.where.c_str(), wrong.said);
 }
 RL_ROUTINE(lapack_eigh, run_eigh)
 
@@ -369,39 +344,29 @@ void run_eig(const RoutineCall& c) {
   const Matrices a(c.op, c.in[0]);
   const int n = static_cast<int>(a.rows);
   const bool vectors = c.nout == 2;
-  std::vector<int> info(static_cast<size_t>(a.count));
-  with_floats(c.op, a.layout->dtype, [&](auto zero) {
+  const auto said = each(c, a, a.count, n, n, [&](const auto& l, auto zero, int64_t i) {
     typedef decltype(zero) T;
-    const Lapack<T>& l = lapack<T>(c.op);
-    each(a.count, n, n, [&](int64_t i) {
-      const size_t size = static_cast<size_t>(n) * static_cast<size_t>(n);
-      std::vector<T> x(size), re(static_cast<size_t>(n)), im(re), v(vectors ? size : 1);
-      a.load(i, x.data(), n);
-      if (!n) return;
-      T none = 0;
-      int& said = info[static_cast<size_t>(i)];
-      said = !finite(x.data(), static_cast<int64_t>(size))
-          ? -1
-          : l.geev(kColumns, 'N', vectors ? 'V' : 'N', n, x.data(), n, re.data(), im.data(), &none, 1, v.data(), vectors ? n : 1);
-      if (said) return;
-      std::complex<T>* w = c.out[0].as<std::complex<T>>() + i * n;
-      for (size_t j = 0; j < re.size(); j++) w[j] = {re[j], im[j]};
-      if (!vectors) return;
-      std::complex<T>* to = c.out[1].as<std::complex<T>>() + i * n * n;
-      for (size_t j = 0; j < re.size(); j++) {         // a pair of conjugates shares two columns: real parts, imaginary parts
-        const bool first = im[j] > 0, second = im[j] < 0;
-        const size_t real = (second ? j - 1 : j) * re.size(), imaginary = real + re.size();
-        for (size_t r = 0; r < re.size(); r++)
-          to[j * re.size() + r] = {v[real + r], first ? v[imaginary + r] : second ? -v[imaginary + r] : T(0)};
-      }
-    });
+    std::vector<T> x = columns_of<T>(a, i), re(static_cast<size_t>(n)), im(re), v(vectors ? x.size() : 1);
+    if (!n) return 0;
+    if (!finite(x)) return -1;
+    const int info = l.geev(kColumns, 'N', vectors ? 'V' : 'N', n, x.data(), n, re.data(), im.data(), &zero, 1, v.data(), vectors ? n : 1);
+    if (info) return info;
+    std::complex<T>* w = c.out[0].as<std::complex<T>>() + i * n;
+    for (size_t j = 0; j < re.size(); j++) w[j] = {re[j], im[j]};
+    if (!vectors) return 0;
+    std::complex<T>* to = c.out[1].as<std::complex<T>>() + i * n * n;
+    for (size_t j = 0; j < re.size(); j++) {           // a pair of conjugates shares two columns: real parts, imaginary parts
+      const bool first = im[j] > 0, second = im[j] < 0;
+      const size_t real = (second ? j - 1 : j) * re.size(), imaginary = real + re.size();
+      for (size_t r = 0; r < re.size(); r++)
+        to[j * re.size() + r] = {v[real + r], first ? v[imaginary + r] : second ? -v[imaginary + r] : T(0)};
+    }
+    return 0;
   });
-  const int64_t wrong = first_of(info);
-  if (wrong < 0) return;
-  if (info[static_cast<size_t>(wrong)] < 0)
-    fail(ErrorKind::Runtime, "[linalg.eig] %sinput tensor should not contain infs or NaNs.", which(wrong, a.layout).c_str());
-  fail(ErrorKind::LinearAlgebra, "[linalg.eig] %sThe algorithm failed to converge (error code: %d).", which(wrong, a.layout).c_str(),
-       info[static_cast<size_t>(wrong)]);
+  const Objection wrong(said, a.layout);
+  if (!wrong) return;
+  if (wrong.said < 0) fail(ErrorKind::Runtime, "[linalg.eig] %sinput tensor should not contain infs or NaNs.", wrong.where.c_str());
+  fail(ErrorKind::LinearAlgebra, "[linalg.eig] %sThe algorithm failed to converge (error code: %d).", wrong.where.c_str(), wrong.said);
 }
 RL_ROUTINE(lapack_eig, run_eig)
 
@@ -410,23 +375,20 @@ RL_ROUTINE(lapack_eig, run_eig)
 void run_least_squares(const RoutineCall& c) {
   const Matrices a(c.op, c.in[0]), b(c.op, c.in[1]);
   const int m = static_cast<int>(a.rows), n = static_cast<int>(a.columns), k = static_cast<int>(b.columns), most = std::max({m, n, 1});
-  with_floats(c.op, a.layout->dtype, [&](auto zero) {
+  each(c, a, b.count, most, std::max(n, k), [&](const auto& l, auto zero, int64_t i) {
     typedef decltype(zero) T;
-    const Lapack<T>& l = lapack<T>(c.op);
-    each(b.count, most, std::max(n, k), [&](int64_t i) {
-      std::vector<T> x(static_cast<size_t>(m) * static_cast<size_t>(n)), y(static_cast<size_t>(most) * static_cast<size_t>(k));
-      std::vector<int> pivots(static_cast<size_t>(n));
-      a.load(i, x.data(), m);
-      b.load(i, y.data(), most);
-      int rank = 0;
-      if (m && n && k)
-        l.gelsy(kColumns, m, n, k, x.data(), m, y.data(), most, pivots.data(), static_cast<T>(c.numbers[0].f), &rank);
-      else
-        std::fill(y.begin(), y.end(), T(0));
-      c.out[1].as<int64_t>()[i] = rank;
-      for (int64_t column = 0; column < k; column++)
-        std::copy_n(y.begin() + column * most, n, c.out[0].as<T>() + (i * k + column) * n);
-    });
+    std::vector<T> x = columns_of<T>(a, i), y(static_cast<size_t>(most) * static_cast<size_t>(k));
+    std::vector<int> pivots(static_cast<size_t>(n));
+    b.load(i, y.data(), most);
+    int rank = 0, info = 0;
+    if (m && n && k)
+      info = l.gelsy(kColumns, m, n, k, x.data(), m, y.data(), most, pivots.data(), static_cast<T>(c.numbers[0].f), &rank);
+    else
+      std::fill(y.begin(), y.end(), T(0));
+    c.out[1].as<int64_t>()[i] = rank;
+    for (int64_t column = 0; column < k; column++)
+      std::copy_n(y.begin() + column * most, n, c.out[0].as<T>() + (i * k + column) * n);
+    return info;
   });
 }
 RL_ROUTINE(lapack_least_squares, run_least_squares)
