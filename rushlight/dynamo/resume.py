@@ -356,6 +356,9 @@ def build_target(state: Any, frame: Any, result: Any, graph_call: Any) -> Any:
     if kind == "break":
         at = frame.at = first_of(code, frame.at)
         stack = list(frame.stack)
+        if any(n in code.co_cellvars for n in frame.cleared):
+            why = "its slot may hold a plain value now, and its cell stands on the stack"
+            raise Skip(unsupported("a break in a comprehension over a cell", why))
         if any(type(v) is Previous for v in stack):
             raise Skip(unsupported("a break inside an exception handler", "it is not modelled"))
         alive = liveness(code)[at]

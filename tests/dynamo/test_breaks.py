@@ -119,6 +119,17 @@ def break_in_comprehension_over_a_cell(a):
 
 
 @program(breaks=None)
+def breaks_where_a_cell_is_put_aside(a):
+    """The first comprehension makes `v` a cell; the others use its slot for plain values (3.12 on)."""
+    v = 7
+    made = [(lambda: v)() for v in range(2)]
+    made += [(v, print("in", v)) for v in range(2)]
+    v += 1
+    made += [v * 2 for v in range(2) if print("if", v) is None]
+    return a + v, made, {v: print("value", v) for v in range(2)}, v
+
+
+@program(breaks=None)
 def break_with_closure(a):
     n = 1
 
