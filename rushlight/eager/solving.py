@@ -213,7 +213,8 @@ def lstsq(A, B, rcond=None, *, driver=None):
     A, right = together("linalg.lstsq", A, right)
     rows, width = A.shape[-2], A.shape[-1]
     if rcond is None:
-        rcond = EPSILON[A.dtype.name] * max(rows, width)
+        # Other dtypes are the operator's to refuse.
+        rcond = EPSILON.get(A.dtype.name, 0.0) * max(rows, width)
     x, rank = op("linalg_least_squares")(A, right, float(rcond))
     empty = A.detach().new_empty(0)
     residuals = empty

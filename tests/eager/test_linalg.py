@@ -171,7 +171,20 @@ def test_equal_values():
         close(a.grad, rl.eye(3, dtype=rl.float64))
 
 
+def test_one_triangle_is_read():
+    a = positive(3, 3)
+    w, v = rl.linalg.eigh(a)
+    nan = float("nan")
+    for uplo, other in (("L", rl.ones(3, 3).triu(1)), ("U", rl.ones(3, 3).tril(-1))):
+        half = rl.where(other > 0, nan, a)
+        close(rl.linalg.eigvalsh(half, uplo), w)
+        close(abs(rl.linalg.eigh(half, uplo)[1]), abs(v))
+        close(rl.linalg.cholesky(half, upper=uplo == "U"), rl.linalg.cholesky(a, upper=uplo == "U"))
+
+
 def test_refusals():
+    with pytest.raises(RuntimeError, match="Low precision"):
+        rl.linalg.lstsq(rl.ones(2, 2, dtype=rl.float16), rl.ones(2, 2, dtype=rl.float16))
     with pytest.raises(RuntimeError, match="square matrices, but they are 2 by 3"):
         rl.linalg.inv(rl.ones(2, 3))
     with pytest.raises(RuntimeError, match="at least 2 dimensions"):
