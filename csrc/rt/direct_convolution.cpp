@@ -143,8 +143,7 @@ struct Direct {
         for (int64_t b = 0; b < g.out[1]; ++b) {
           const T* from = y + o * g.ys[1] + a * g.ys[2] + b * g.ys[3];
           for (int64_t e = 0; e < n; ++e) row[e] = from[e * g.ys[4]];
-          loops.correlate(lanes + o * taps * kLanes<T>, row, (n + kLanes<T> - 1) / kLanes<T>,
-                          source(a, b), offsets, taps);
+          loops.correlate(lanes + o * taps * kLanes<T>, row, n, source(a, b), offsets, taps);
         }
   }
 

@@ -1,5 +1,6 @@
 // The loops of row_loops.h for one instruction set, RL_LEVEL (v2 where nobody says). No header with code is included: what this
 // file instantiates could otherwise be the copy that the whole library uses.
+#include <cstring>
 #include <cstdint>
 #include <type_traits>
 
@@ -87,9 +88,11 @@ void window(T* __restrict to, int64_t n, const T* from, const int64_t* offsets, 
 }
 
 template <class T>
-void correlate(T* __restrict sums, const T* row, int64_t parts, const T* from, const int64_t* offsets, int64_t taps) {
+void correlate(T* __restrict sums, const T* row, int64_t n, const T* from, const int64_t* offsets, int64_t taps) {
   typedef T Vector __attribute__((vector_size(kVector), aligned(alignof(T)), may_alias));
   constexpr int wide = 64 / kVector, lanes = kVector / sizeof(T);
+  const int64_t parts = n / (wide * lanes), whole = parts * wide * lanes;
+  T rest[wide * lanes] = {};
   for (int64_t t = 0; t < taps; ++t, sums += wide * lanes) {
     const T* at = from + offsets[t];
     Vector sum[wide];
@@ -99,6 +102,11 @@ void correlate(T* __restrict sums, const T* row, int64_t parts, const T* from, c
         const int64_t i = (p * wide + v) * lanes;
         sum[v] += *reinterpret_cast<const Vector*>(row + i) * *reinterpret_cast<const Vector*>(at + i);
       }
+    if (whole < n) {
+      std::memcpy(rest, at + whole, static_cast<size_t>(n - whole) * sizeof(T));
+      for (int v = 0; v < wide; ++v)
+        sum[v] += *reinterpret_cast<const Vector*>(row + whole + v * lanes) * *reinterpret_cast<const Vector*>(rest + v * lanes);
+    }
     for (int v = 0; v < wide; ++v) *reinterpret_cast<Vector*>(sums + v * lanes) = sum[v];
   }
 }

@@ -315,3 +315,17 @@ def test_gradients_that_lie_otherwise_get_no_plain_loops():
     if slow["alike"]:
         pytest.skip("the library has nothing better on this processor")
     assert not slow["mixed"], done.stdout
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("geometry", [(8, 10, 3, 1, 0, 8), (8, 12, 5, 2, 2, 8), (2, 6, 3, 1, 0, 1)])
+def test_an_infinity_touches_its_own_taps_alone(oracle, geometry):
+    c, h, k, stride, padding, groups = geometry
+    x = np.random.default_rng(0).standard_normal((2, c, h, h)).astype("float32")
+    x[0, 1, 3, h - 1] = np.inf
+    found = []
+    for m in (rushlight, oracle):
+        w = m.ones(c, c // groups, k, k, requires_grad=True)
+        y = m.nn.functional.conv2d(m.tensor(x), w, stride=stride, padding=padding, groups=groups)
+        found.append(m.autograd.grad(y, w, m.ones(*y.shape))[0].numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-4)
