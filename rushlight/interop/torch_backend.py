@@ -27,8 +27,6 @@ from rushlight.interop.aten import DTYPES, KEPT, dtype_name, name_of, translatio
 from rushlight.interop.torch_sizes import evaluate, hint, layouts, places
 from rushlight.reasons import refuse
 
-# Random draws stay torch's, so that a seed gives the numbers that it gives in torch's eager mode.
-RANDOM = frozenset("rand randn randint randperm bernoulli native_dropout normal uniform".split())
 # Their results depend on how an operand lies in memory, which inside a part is ours to choose.
 OF_MEMORY = frozenset("as_strided as_strided_copy as_strided_scatter".split())
 
@@ -141,11 +139,17 @@ def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
     return make_boxed_func(fused.forward)  # type: ignore[no-any-return]
 
 
+def is_random(torch, target):
+    """Whether an operator draws, as torch itself marks it. Draws stay torch's, so that a seed gives
+    the numbers that it gives in torch's eager mode."""
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
 def draw_masks_first(torch: Any, gm: Any) -> None:
     """Takes what dropout draws to the beginning of a graph, in the same order and so with the same
     numbers: what is left of it are products, which need not end a compiled part."""
     nodes = list(gm.graph.nodes)
-    draws = [n for n in nodes if n.op == "call_function" and name_of(n.target) in RANDOM]
+    draws = [n for n in nodes if n.op == "call_function" and is_random(torch, n.target)]
     if any(not movable(torch, node) for node in draws):
         return  # an order among other draws would change their numbers
     inputs = [n for n in nodes if n.op == "placeholder"]
@@ -196,7 +200,7 @@ def refusal(torch: Any, node: Any) -> str:
     base = name_of(node.target)
     if not str(getattr(node.target, "_schema", "")).startswith("aten::"):
         return "no operator of ATen's"
-    if base in RANDOM:
+    if is_random(torch, node.target):
         return "random numbers are torch's own"
     if base in OF_MEMORY:
         return "it reads memory as torch lays it out"

@@ -23,7 +23,8 @@ class DataParallel(Module):
 
         found = has_cuda()
         self.device_ids = (chosen or [0]) if found else []
-        self.output_device = output_device if output_device is not None else chosen[:1] or None
+        first = self.device_ids[0] if self.device_ids else None
+        self.output_device = first if output_device is None else output_device
         self.module, self.dim = module, dim
 
     def forward(self, *inputs, **kwargs):
