@@ -54,9 +54,13 @@ void* onednn_scratch(size_t bytes) {
   return block.data;
 }
 
-// oneDNN asks OpenMP, whose number belongs to each OS thread.
-void onednn_threads(int threads) {
-  if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+// oneDNN asks OpenMP, whose number belongs to each OS thread, and to others in it too (torch): it is
+// put back.
+OneDnnThreads::OneDnnThreads(int threads) : before_(omp_get_max_threads()), threads_(threads) {
+  if (before_ != threads_) omp_set_num_threads(threads_);
+}
+OneDnnThreads::~OneDnnThreads() {
+  if (before_ != threads_) omp_set_num_threads(before_);
 }
 
 bool onednn_primitive(const OneDnn& l, const_dnnl_primitive_desc_t pd, Primitive& primitive,
@@ -84,6 +88,7 @@ struct Matmul {
   Stream stream;
   Memory memory[kArguments];
   size_t scratch_bytes = 0;
+  int threads = 1;
   std::mutex lock;
 };
 
@@ -114,6 +119,7 @@ std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
   PrimitiveDesc pd;
   PostOpsMade sum;
   std::shared_ptr<Matmul> p = std::make_shared<Matmul>();
+  p->threads = g.threads;
   bool ok =
       describe(l, &md[0], g.dtype, xs, g.x, batched) &&
       (g.packed ? static_cast<bool>(md[1] = onednn_packed(l, g.dtype, g.k, g.n))
@@ -172,7 +178,7 @@ std::shared_ptr<Matmul> onednn_matmul(const Gemm& g) {
   const OneDnn& l = onednn_library();
   if (!l.engine) return nullptr;
   return table().find(key_of(g), [&] {
-    onednn_threads(g.threads);
+    const OneDnnThreads scope(g.threads);
     return make(l, g);
   });
 }
@@ -192,6 +198,7 @@ bool onednn_run(Matmul* p, const void* x, const void* y, const void* bias, void*
     arguments[count++] = {names[i], p->memory[i]};
   }
   if (p->scratch_bytes && !data[Matmul::kScratch]) return false;
+  const OneDnnThreads scope(p->threads);
   return l.dnnl_primitive_execute(p->primitive, p->stream, count, arguments) == dnnl_success;
 }
 

@@ -115,7 +115,15 @@ bool onednn_reorder(const OneDnn&, dnnl_primitive_t, dnnl_stream_t, dnnl_memory_
 void* onednn_scratch(size_t bytes);
 
 // The calls that follow from this OS thread (making a primitive, running it) use so many threads.
-void onednn_threads(int threads);
+class OneDnnThreads {
+ public:
+  explicit OneDnnThreads(int threads);
+  ~OneDnnThreads();
+  OneDnnThreads(const OneDnnThreads&) = delete;
+
+ private:
+  int before_, threads_;
+};
 
 // Primitives by what distinguishes them, as bytes; refusals (null) are kept too.
 template <class P>

@@ -264,7 +264,7 @@ std::shared_ptr<ConvPrimitive> onednn_convolution(const Convolution& c) {
   const OneDnn& l = onednn_library();
   if (!l.engine || c.dtype == DType::Float64) return nullptr;
   return table().find(key_of(c), [&] {
-    onednn_threads(c.threads);
+    const OneDnnThreads scope(c.threads);
     std::shared_ptr<ConvPrimitive> made = make(l, c, onednn_type(c.dtype));
     // Half types that this processor has no instructions for: the reorders convert.
     const bool plain = !c.packed && !c.epilogue.count;
@@ -289,7 +289,7 @@ bool onednn_convolution_run(ConvPrimitive* p, const void* a, const void* b, cons
   const std::lock_guard<std::mutex> hold(p->lock);
   char* scratch = static_cast<char*>(onednn_scratch(p->scratch_bytes));
   if (p->scratch_bytes && !scratch) return false;
-  onednn_threads(p->threads);
+  const OneDnnThreads scope(p->threads);
   void* data[] = {const_cast<void*>(a), const_cast<void*>(b), const_cast<void*>(bias), out};
   dnnl_exec_arg_t arguments[ConvPrimitive::kOperands + 1 + kSteps];
   int count = 0;

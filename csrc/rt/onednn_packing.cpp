@@ -118,12 +118,12 @@ bool pack(DType dtype, int64_t k, int64_t n, int64_t rows, int64_t cols, const v
   const int64_t numbers[] = {static_cast<int64_t>(dtype), k, n, rows, cols, threads};
   const std::string key(reinterpret_cast<const char*>(numbers), sizeof numbers);
   const std::shared_ptr<Packer> p = table().find(key, [&] {
-    onednn_threads(threads);
+    const OneDnnThreads scope(threads);
     return make(l, dtype, k, n, rows, cols);
   });
   if (!p) return false;
   const std::lock_guard<std::mutex> hold(p->lock);
-  onednn_threads(threads);
+  const OneDnnThreads scope(threads);
   return p->reorder.run(l, y, to);
 }
 

@@ -138,7 +138,7 @@ std::shared_ptr<ProductPrimitive> onednn_product(const Product2d& g) {
   const OneDnn& l = onednn_library();
   if (!l.engine || g.dtype == DType::Float64) return nullptr;
   return table().find(key_of(g), [&] {
-    onednn_threads(g.threads);
+    const OneDnnThreads scope(g.threads);
     return make(l, g);
   });
 }
@@ -150,7 +150,7 @@ bool onednn_product_run(ProductPrimitive* p, const void* x, const void* y, const
   const std::lock_guard<std::mutex> hold(p->lock);
   void* scratch = onednn_scratch(p->scratch_bytes);
   if (p->scratch_bytes && !scratch) return false;
-  onednn_threads(p->threads);
+  const OneDnnThreads scope(p->threads);
   const void* data[P::kFirstExtra] = {x, y, bias, out, scratch};
   dnnl_exec_arg_t arguments[P::kArguments];
   int count = 0;

@@ -139,17 +139,23 @@ def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
     return make_boxed_func(fused.forward)  # type: ignore[no-any-return]
 
 
-def is_random(torch, target):
-    """Whether an operator draws, as torch itself marks it. Draws stay torch's, so that a seed gives
-    the numbers that it gives in torch's eager mode."""
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+def is_random(torch: Any, node: Any) -> bool:
+    """Whether an operator draws, as torch marks it (attention too, where its dropout is not 0).
+    Draws stay torch's, so that a seed gives the numbers that it gives in torch's eager mode."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    for i, argument in enumerate(node.target._schema.arguments):
+        if argument.name == "dropout_p":
+            p = node.args[i] if i < len(node.args) else node.kwargs.get("dropout_p", 0)
+            return p != 0
+    return True
 
 
 def draw_masks_first(torch: Any, gm: Any) -> None:
     """Takes what dropout draws to the beginning of a graph, in the same order and so with the same
     numbers: what is left of it are products, which need not end a compiled part."""
     nodes = list(gm.graph.nodes)
-    draws = [n for n in nodes if n.op == "call_function" and is_random(torch, n.target)]
+    draws = [n for n in nodes if n.op == "call_function" and is_random(torch, n)]
     if any(not movable(torch, node) for node in draws):
         return  # an order among other draws would change their numbers
     inputs = [n for n in nodes if n.op == "placeholder"]
@@ -200,7 +206,7 @@ def refusal(torch: Any, node: Any) -> str:
     base = name_of(node.target)
     if not str(getattr(node.target, "_schema", "")).startswith("aten::"):
         return "no operator of ATen's"
-    if is_random(torch, node.target):
+    if is_random(torch, node):
         return "random numbers are torch's own"
     if base in OF_MEMORY:
         return "it reads memory as torch lays it out"

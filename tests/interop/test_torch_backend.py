@@ -263,3 +263,24 @@ def test_what_reads_memory_as_it_lies_is_torchs():
 
     x = torch.randn(2, 3)
     assert torch.equal(compiled(f)(x), f(x)) and "as_strided" in torch_backend.REPORTS[0].left
+
+
+def test_masks_are_not_drawn_before_other_draws():
+    """`poisson` draws before the dropout: both get the numbers that they get in eager mode."""
+
+    def f(x):
+        return torch.poisson(x.abs() * 3) + nn.functional.dropout(x * 2, 0.5)
+
+    x = torch.randn(64)
+    torch.manual_seed(3)
+    want = f(x)
+    made = compiled(f)
+    torch.manual_seed(3)
+    assert torch.equal(made(x), want)
+
+
+def test_the_callers_number_of_threads_stays():
+    """A small convolution runs on one thread; torch shares OpenMP with us."""
+    before = torch.get_num_threads()
+    compiled(nn.Conv2d(3, 4, 3))(torch.randn(2, 3, 8, 8))
+    assert torch.get_num_threads() == before
