@@ -38,6 +38,8 @@ NAMES = tuple(TABLE)
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 HALVES = ("float16", "bfloat16")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+# From 1 to the next number.
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 DEFAULT = "float32"  # what a Python float means
 
 

@@ -88,9 +88,9 @@ class UserError(Exception):
 class Unsupported(NotImplementedError):
     """The call is right, and Rushlight cannot do it. The message says what to do instead.
 
-    Fails:  rl.linalg.eig(x)
-            Unsupported: [linalg.eig] complex results are not supported yet. Use linalg.eigh for
-            symmetric input.
+    Fails:  rl.empty(3, device="cuda") inside a compiled function
+            Unsupported: [compile] a tensor made on 'cuda' inside a graph. Make it outside and
+            hand it in.
     Mend:   follow the hint, or run that part elsewhere and hand the result over with rl.from_numpy.
     """
 

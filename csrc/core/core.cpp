@@ -95,6 +95,18 @@ std::vector<PyObject*>& pending() {
 }
 bool draining = false;
 
+// The library's module that calls what `with` blocks and decorators wrap.
+const std::string& contextlib_file() {
+  static const std::string path = [] {
+    Ref module(PyImport_ImportModule("contextlib"));
+    Ref file(module ? PyObject_GetAttrString(module.py(), "__file__") : nullptr);
+    const char* text = file ? PyUnicode_AsUTF8(file.py()) : nullptr;
+    PyErr_Clear();
+    return std::string(text ? text : "");
+  }();
+  return path;
+}
+
 }  // namespace
 
 std::string user_line() {
@@ -106,8 +118,7 @@ std::string user_line() {
     const char* name = PyUnicode_AsUTF8(code->co_name);
     bool inside = file && !package_folder().empty() &&
                   !std::strncmp(file, package_folder().c_str(), package_folder().size());
-    const char* base = file ? std::strrchr(file, '/') : nullptr;
-    inside = inside || (base && !std::strcmp(base, "/contextlib.py"));  // of a decorated function
+    inside = inside || (file && contextlib_file() == file);  // of a decorated function
     if (file && name && !inside)
       text = std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame)) + " in " + name;
     Py_DECREF(code);

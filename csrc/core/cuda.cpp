@@ -348,7 +348,9 @@ PyObject* record_stream(PyObject*, PyObject* args) {
 // ---- libraries and counts
 
 cuda::VendorLibrary& vendor_library(const char* name) {
-  return !std::strcmp(name, "cudnn") ? cuda::cudnn() : cuda::cublas();
+  if (!std::strcmp(name, "cudnn")) return cuda::cudnn();
+  if (!std::strcmp(name, "cublaslt")) return cuda::cublas();
+  raise(PyExc_ValueError, "no vendor library '%s'; 'cublaslt' and 'cudnn' are", name);
 }
 PyObject* library_look_for(PyObject*, PyObject* args) {
   return guarded([&] {

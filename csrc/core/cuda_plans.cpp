@@ -437,13 +437,7 @@ struct TemplatePlan : DevicePlan {
     if (empty) return;
     void* pointers[rl::kMaxInputs + rl::kMaxOutputs];
     const int inputs = call.tensors.size();
-    for (int i = 0; i < inputs; i++) {
-      if (call.tensors[i]->layout->device != outs[0]->layout->device)
-        raise(PyExc_RuntimeError, "[%s] expected all tensors to be on %s, got one on %s",
-            call.op->text, device_name(outs[0]->layout->device).c_str(),
-            device_name(call.tensors[i]->layout->device).c_str());
-      pointers[i] = data_of(call.tensors[i]);
-    }
+    for (int i = 0; i < inputs; i++) pointers[i] = data_of(call.tensors[i]);
     for (int i = 0; i < recipe->nouts; i++) pointers[inputs + i] = data_of(outs[i]);
     Number numbers[kNumbers];
     for (size_t i = 0; i < recipe->numbers->size(); i++) {

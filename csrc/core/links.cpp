@@ -4,6 +4,9 @@
 // for: the same layouts, kinds of numbers and mode, and nothing that the tape must know.
 #include "links.h"
 
+#include <cstring>
+#include <utility>
+
 #include "operator.h"
 #include "plan.h"
 #include "tensor.h"
@@ -91,12 +94,12 @@ struct Link {
   Layout *from = nullptr, *to = nullptr;             // owned; of a view
   int64_t offset = 0;
 
-  void forget() {
-    if (plan) decref(plan);
-    if (from) rl::decref(from), rl::decref(to);
-    plan = nullptr;
-    from = to = nullptr;
+  void forget() {  // what a plan holds may run code when it goes, which finds an empty link
     n = 0;
+    Plan* const old = std::exchange(plan, nullptr);
+    Layout *const a = std::exchange(from, nullptr), *const b = std::exchange(to, nullptr);
+    if (a) rl::decref(a), rl::decref(b);
+    if (old) decref(old);
   }
 };
 
@@ -125,7 +128,7 @@ bool link_possible(const Instruction& in) {
 
 bool link_run(const Instruction& in, PyObject* const* args, Ref* result) {
   const Link* l = in.link;
-  if (!l || !l->n || l->epoch != plan_epoch || l->mode != (mode & ~uint32_t{kGrad})) return false;
+  if (!l || !l->n || (l->plan && l->plan->dropped) || l->epoch != plan_epoch || l->mode != (mode & ~uint32_t{kGrad})) return false;
   Operands given;
   if (!collect(in, args, &given) || given.n != l->n ||
       std::memcmp(given.seen, l->seen, sizeof(uint64_t) * given.n))

@@ -88,7 +88,10 @@ void shrink(int64_t target) {
   plans.resize(target);
   rebuild(plans);
   c.evicted += static_cast<int64_t>(dropped.size());
-  for (Plan* p : dropped) decref(p);
+  for (Plan* p : dropped) {
+    p->dropped = true;
+    decref(p);
+  }
 }
 
 void insert(Plan* p) {

@@ -87,6 +87,7 @@ struct Plan {
   Operator* op;
   PlanKind kind;
   bool backward_known;
+  bool dropped;                                      // evicted: whoever still holds it looks up anew
   int nouts;
   int busy;                                          // runs that have released the GIL
   rl::LoopPlan* loop;  // Leaf; Write: with given outputs, null: by a temporary; Sized: the latest

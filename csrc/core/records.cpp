@@ -83,14 +83,10 @@ std::vector<rl::cuda::Event>& free_events(int device) {
 rl::cuda::Event mark(int device) noexcept {  // null where the device refuses: the time is not known
   try {
     auto& free = free_events(device);
-    rl::cuda::Event event;
-    if (free.empty()) {
-      event = rl::cuda::event_create(device, true, false);
-    } else {
-      event = free.back();
-      free.pop_back();
-    }
+    if (free.empty()) free.push_back(rl::cuda::event_create(device, true, false));
+    rl::cuda::Event event = free.back();
     rl::cuda::event_record(device, event, rl::cuda::current_stream(device));
+    free.pop_back();
     return event;
   } catch (...) {
     return nullptr;
@@ -104,18 +100,14 @@ void keep_input(Record* r, Layout* l) {
   r->began = mark(r->device);
 }
 
-int64_t device_time(Record& r) noexcept {  // nanoseconds; the host waits for the call's end
+int64_t device_time(const Record& r) noexcept {  // nanoseconds; the host waits for the call's end
   if (!r.began || !r.ended) return 0;
-  double ms = 0;
   try {
     rl::cuda::event_synchronize(r.device, r.ended);
-    ms = rl::cuda::event_elapsed(r.device, r.began, r.ended);
+    return static_cast<int64_t>(rl::cuda::event_elapsed(r.device, r.began, r.ended) * 1e6);
   } catch (...) {
     return 0;
   }
-  free_events(r.device).push_back(r.began);
-  free_events(r.device).push_back(r.ended);
-  return static_cast<int64_t>(ms * 1e6);
 }
 
 Ref render(const std::vector<Layout*>& layouts) {
@@ -134,6 +126,8 @@ void forget(std::vector<Record>& list) {
     Py_DECREF(r.name);
     for (Layout* l : r.in) rl::decref(l);
     for (Layout* l : r.out) rl::decref(l);
+    for (rl::cuda::Event e : {r.began, r.ended})
+      if (e) free_events(r.device).push_back(e);
   }
 }
 

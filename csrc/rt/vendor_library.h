@@ -2,6 +2,7 @@
 // Invariant: what went wrong is kept and told again, until other names are given.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rl::cuda {

@@ -11,7 +11,6 @@ from rushlight.ops.declare import HALVES
 from rushlight.reasons import refuse
 from rushlight.runtime.cuda import kernels, libraries, opening
 
-WHOLE = "flash_attention"  # how keys of templates begin
 HINT = "Prebuild the kernels for this GPU: rushlight prebuild."
 
 
@@ -36,7 +35,7 @@ def build(key, capability):
     built.
     """
     op, kernel = kernel_of(key)
-    whole = key.startswith(WHOLE)
+    whole = key.split(".")[0] in flash.SPELLED  # a template does it on whole operands
     if kernel is None and not whole:
         return None
     try:
@@ -87,7 +86,7 @@ def kernel_for(key, device):
 def whole_kernel(op, a):
     """The kernel of a library call that a template does on its whole operands; None where there is
     none."""
-    if not op.name.startswith(WHOLE) or a["query"].dtype not in HALVES:
+    if op.name not in flash.SPELLED or a["query"].dtype not in HALVES:
         return None
     from rushlight.loops.triton_attention import key_of
 

@@ -264,10 +264,7 @@ def pool_mean_backward(dy, size, nd, adaptive, numbers):
     return call("reshape", dense(call("expand", spread, (*lead, *full))), tuple(size))
 
 
-# No routine of csrc/rt does these: what they are where there is no kernel for them.
-SPELLED = {"flash_attention": flash.spelled, "flash_attention_backward": flash.spelled_backward}
-
-FORMS = SPELLED | {
+FORMS = flash.SPELLED | {
     f.__name__: f
     for f in (
         index, index_select, index_backward, gather, gather_backward, flip, pool_scatter,

@@ -9,6 +9,7 @@ from rushlight import _core, dtypes
 from rushlight.loops.lower import numbers_of, signature
 from rushlight.ops import TABLE
 from rushlight.ops.declare import HALVES, MISSING, Arguments, derived, many, none
+from rushlight.ops.flash import SPELLED
 from rushlight.ops.layouts import Layout
 from rushlight.ops.recording import NumberSymbol, Recorder, Symbol, hinted
 from rushlight.ops.values import Fake
@@ -277,7 +278,7 @@ def routine(recorder, op, a, inputs):
         return program.build(recorder, inputs, recorder.record(op, changed))
     told = op.body(*a.values)  # checks its arguments
     kernel = accelerator().whole_kernel(op, a) if on_cuda(a) else None
-    if kernel is None and (on_cuda(a) or op.routine.startswith("flash_")):
+    if kernel is None and (on_cuda(a) or op.name in SPELLED):
         from .composed import composed
 
         if (out := composed(recorder, op, a)) is not None:

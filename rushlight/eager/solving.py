@@ -9,6 +9,7 @@ LAPACK does the work (csrc/rt/lapack.cpp), float32 and float64. What cannot be s
 from collections import namedtuple
 
 from rushlight import _core
+from rushlight.dtypes import EPSILON
 from rushlight.ops import TABLE
 from rushlight.ops.layouts import broadcast_shape
 
@@ -25,7 +26,6 @@ class LinAlgError(RuntimeError):
 
 _core.set_type("LinAlgError", LinAlgError)
 INF = float("inf")
-EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
 def result(name, *fields):
@@ -213,8 +213,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
     A, right = together("linalg.lstsq", A, right)
     rows, width = A.shape[-2], A.shape[-1]
     if rcond is None:
-        # Other dtypes are the operator's to refuse.
-        rcond = EPSILON.get(A.dtype.name, 0.0) * max(rows, width)
+        rcond = EPSILON[A.dtype.name] * max(rows, width)
     x, rank = op("linalg_least_squares")(A, right, float(rcond))
     empty = A.detach().new_empty(0)
     residuals = empty
@@ -363,7 +362,7 @@ def eigvals(A, *, out=None):
 # ---- what is worked out with them
 
 
-def tolerances(name, values, A, atol, rtol):
+def tolerances(values, A, atol, rtol):
     """Singular values that count as 0, for each matrix: up to max(atol, rtol * the largest)."""
     if rtol is None:
         known = atol is not None and not (isinstance(atol, (int, float)) and atol == 0)
@@ -382,7 +381,7 @@ def matrix_rank(A, *, atol=None, rtol=None, hermitian=False, tol=None, out=None)
     values = abs(eigvalsh(A)).sort(-1, True)[0] if hermitian else svdvals(A)
     atol = atol if tol is None else tol
     rtol = 0.0 if tol is not None else rtol
-    least = tolerances("linalg.matrix_rank", values, A, atol, rtol)
+    least = tolerances(values, A, atol, rtol)
     return given(out, (values > least.unsqueeze(-1)).sum(-1))
 
 
@@ -391,21 +390,17 @@ def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None, out=None):
     matrices("linalg.pinv", A, hermitian)
     if A.numel() == 0:
         return given(out, A.mT.clone())
-    least = tolerances(
-        "linalg.pinv", op("linalg_svdvals")(A.detach()), A, atol, rtol if rcond is None else rcond
-    )
+    least = tolerances(op("linalg_svdvals")(A.detach()), A, atol, rtol if rcond is None else rcond)
     return given(out, op("linalg_pseudo_inverse")(A, least))
 
 
 def norm_by_values(A, ord, dim, keepdim):
     """Matrix norms by singular values: 2, -2, "nuc"."""
     values = svdvals(A.movedim(tuple(dim), (-2, -1)))
-    if ord == "nuc":
+    if ord == "nuc" or not values.shape[-1]:
         made = values.sum(-1)
-    elif values.shape[-1]:
-        made = op("amax" if ord > 0 else "amin")(values, (-1,))
     else:
-        made = values.sum(-1)
+        made = op("amax" if ord > 0 else "amin")(values, (-1,))
     if keepdim:
         for d in sorted(d % A.dim() for d in dim):
             made = made.unsqueeze(d)

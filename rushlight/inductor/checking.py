@@ -16,7 +16,6 @@ from rushlight.fx.graph import CALL, OUTPUT, Graph, Node
 from rushlight.fx.interpreter import run
 from rushlight.fx.rewrite import remove_dead_code
 
-STEP = {"float32": 2.0**-23, "float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 FACTOR, STEPS = 4, 64  # how much farther than the operators' value; how many steps always pass
 
 
@@ -46,20 +45,20 @@ def compare(what: str, got: Any, want: Any, exact: Any = None) -> Difference | N
     if not a:
         return None
     name = want.dtype.name
-    if name not in STEP:
+    if name not in dtypes.EPSILON:
         wrong = [i for i, (x, y) in enumerate(zip(a, b)) if x != y]
         return report(what, want, a, b, wrong, 1.0) if wrong else None
     ideal = b if exact is None else numbers(exact)
     finite = [abs(y) for y in b if math.isfinite(y)]
     size = max(finite, default=0.0)
     theirs = max((abs(y - z) for y, z in zip(b, ideal) if math.isfinite(y - z)), default=0.0)
-    bound = FACTOR * theirs + STEPS * STEP[name] * size
+    bound = FACTOR * theirs + STEPS * dtypes.EPSILON[name] * size
     wrong = [
         i
         for i, (x, y, z) in enumerate(zip(a, b, ideal))
         if x != y and not (math.isnan(x) and math.isnan(y)) and not abs(x - z) <= bound
     ]
-    return report(what, want, a, b, wrong, STEP[name]) if wrong else None
+    return report(what, want, a, b, wrong, dtypes.EPSILON[name]) if wrong else None
 
 
 def numbers(x: Any) -> list[float]:

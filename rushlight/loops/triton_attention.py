@@ -13,11 +13,14 @@ scale, which is above 0.
 import re
 from typing import NamedTuple
 
+from rushlight.dtypes import HALVES
+from rushlight.ops import TABLE, flash
+
 from .triton import HEAD, Source
 from .triton_words import POINTER
 
 FORWARD, BACKWARD = "flash_attention", "flash_attention_backward"
-DTYPES, SIZES, MODES = ("float16", "bfloat16"), (16, 32, 64, 128, 256), ("", "causal", "bias")
+SIZES, MODES = (16, 32, 64, 128, flash.LARGEST), ("", "causal", "bias")
 LOG2E = 1.4426950408889634
 NUMBERS = 8                         # of each operand
 LINE = 128                          # rows of the backward's workspaces are multiples of it: read in whole vectors, without masks
@@ -32,7 +35,8 @@ class Tile(NamedTuple):
     stages: int
 
 
-# By capability, then the larger of the two head sizes.
+# By capability, then the larger of the two head sizes. Those of 90 were the fastest of eight on an H200
+# (benchmarks/attention_tiles.py); those of 80 were not measured.
 TILES = {
     (90, "forward"): {16: Tile(64, 64, 4, 3), 32: Tile(64, 64, 4, 3), 64: Tile(64, 64, 4, 3), 128: Tile(64, 64, 4, 3),
                       256: Tile(64, 64, 4, 2)},
@@ -64,7 +68,7 @@ class Shape(NamedTuple):
         return ".".join(filter(None, (self.name, self.dtype, sizes, self.mode)))
 
 
-KEY = re.compile(rf"({FORWARD}|{BACKWARD})\.({'|'.join(DTYPES)})\.(\d+)(?:x(\d+))?(?:\.(causal|bias))?")
+KEY = re.compile(rf"({FORWARD}|{BACKWARD})\.({'|'.join(HALVES)})\.(\d+)(?:x(\d+))?(?:\.(causal|bias))?")
 
 
 def padded(size):
@@ -87,7 +91,7 @@ def shape_of(key):
 
 def keys():
     """What is precompiled."""
-    return [Shape(name, dtype, size, size, mode).key for name in (FORWARD, BACKWARD) for dtype in DTYPES for size in SIZES for mode in MODES]
+    return [Shape(name, dtype, size, size, mode).key for name in (FORWARD, BACKWARD) for dtype in HALVES for size in SIZES for mode in MODES]
 
 
 def operands(shape):
@@ -100,7 +104,7 @@ def operands(shape):
     return (("go", "bhse"), *forward, ("out", "bhse"), ("lse", "bhs")), (("dq", "bhsd"), ("dk", "bgtd"), ("dv", "bgte"))
 
 
-def record(key, capability, tiles=None, origin="ops/attention.py"):
+def record(key, capability, tiles=None):
     """(kernel record of docs/gpu.md, sources). `tiles`: other ones than the table's, by phase."""
     shape = shape_of(key)
     inputs, outputs = operands(shape)
@@ -114,11 +118,11 @@ def record(key, capability, tiles=None, origin="ops/attention.py"):
             launches.append({"cubin": len(sources), "entry": source.name, "warps": source.warps, "shared": 0,
                              "params": [word for _, _, word, _ in source.params], "grid": [grid]})
             sources.append(source)
-        numbers = Form(shape, "forward" if shape.name == FORWARD else "deltas", capability, even)
-        work = [] if shape.name == FORWARD else [[f"{numbers.at('q', 'b')} {numbers.at('q', 'h')} * {numbers.lines} * 4 *", False]] * 2
-        variants.append({"when": numbers.when(), "work": work, "launches": launches})
+        # Of any form: conditions and workspaces do not depend on the phase.
+        work = [] if shape.name == FORWARD else [[f"{form.at('q', 'b')} {form.at('q', 'h')} * {form.lines} * 4 *", False]] * 2
+        variants.append({"when": form.when(), "work": work, "launches": launches})
     made = {"key": key, "outer": NUMBERS, "inner": 0, "inputs": len(inputs), "outputs": len(outputs), "numbers": 1, "serial": 0,
-            "cost": 100, "origin": origin, "variants": variants}
+            "cost": 100, "origin": TABLE[shape.name].where, "variants": variants}
     return made, sources
 
 
@@ -284,8 +288,7 @@ class Form:
         return f"{told} & ({rows}{index[0]} >= {places}{index[1]})" if self.causal else told
 
     def forward(self):
-        if "lse" not in self.pointers:
-            self.pointers += ["q", "k", "v", *(["bias"] if self.bias else []), "out", "lse"]
+        self.pointers += ["q", "k", "v", *(["bias"] if self.bias else []), "out", "lse"]
         out = self.queries_first(["q", "k", "v", *(["bias"] if self.bias else []), "out"])
         out += [f"queries = {self.load('q', 'rows', True)}", "top = tl.full([HELD], float('-inf'), tl.float32)",
                 "total = tl.zeros([HELD], tl.float32)", "sums = tl.zeros([HELD, WIDE], tl.float32)", f"scale *= {LOG2E}"]
@@ -386,4 +389,4 @@ def chosen(shape, phase, capability, even):
     if phase == "deltas":
         return Tile(64, 16, 4, 1)
     table = TILES[90 if capability >= 90 else 80, phase]
-    return table[min(256, max(shape.size, shape.value_size) << (0 if even else WIDER))]
+    return table[min(SIZES[-1], max(shape.size, shape.value_size) << (0 if even else WIDER))]

@@ -1,11 +1,11 @@
 """Factorisations of matrices, by LAPACK: LU, Cholesky, QR, singular values, eigenvalues; and what is solved with them.
 
-Matrices are the last two dims, those before are a batch. `rushlight/linalg.py` is the way in: it checks dtypes, broadcasts
+Matrices are the last two dims, those before are a batch. `rushlight/eager/solving.py` is the way in: it checks dtypes, broadcasts
 batches and gives results their names. Results lie in memory by columns, as LAPACK's do and PyTorch's. Real numbers only.
 """
 from dataclasses import dataclass
 
-from rushlight.dtypes import complex_of
+from rushlight.dtypes import EPSILON, complex_of
 
 from . import promotion
 from .assembly import cat, diag_embed
@@ -24,7 +24,6 @@ from .triangles import tril, triu
 from .views import diagonal, expand, slice, transpose, unsqueeze
 
 WIDE = ("float32", "float64")
-EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 SQUARE = (call(t(3, 3)), call(t(2, 4, 4, dtype="float64")), call(t(3, 3, order=(1, 0))), call(t(0, 3, 3)), call(t(2, 0, 0)))
 ANY = SQUARE + (call(t(4, 3)), call(t(2, 3, 5)), call(t(0, 3)))
 SINGLE = (call(t(1, 1, low=0.5, high=2.0)), call(t(3, 1, 1, low=0.5, high=2.0, dtype="float64")), call(t(0, 2, 2)), call(t(2, 0, 0)))

@@ -185,3 +185,7 @@ def spelled_backward(g, q, k, v, bias, out, logs, is_causal, scale):
     turned = lambda x: transpose(x, -2, -1)
     dk, dv = matmul(turned(ds), rows.to(wide)), matmul(turned(weights), g.to(wide))
     return tuple(laid(d.to(x.dtype), memory_order([x.layout], 4)) for d, x in ((dq, q), (dk, k), (dv, v)))
+
+
+# No routine of csrc/rt does these: what they are where there is no kernel for them.
+SPELLED = {"flash_attention": spelled, "flash_attention_backward": spelled_backward}

@@ -221,3 +221,8 @@ def test_copies_and_pickles_stay_there():
     assert copy.deepcopy(x).device.type == "meta" and x.clone().device.type == "meta"
     back = pickle.loads(pickle.dumps(x))
     assert back.device.type == "meta" and back.shape == x.shape
+
+
+def test_a_vendor_library_of_another_name_is_refused():
+    with pytest.raises(ValueError, match="no vendor library 'cufft'"):
+        _core.cuda_library_missing("cufft")

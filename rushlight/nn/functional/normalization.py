@@ -3,9 +3,9 @@
 import math
 
 from rushlight import eager
+from rushlight.dtypes import EPSILON
 from rushlight.nn.functional.shared import kernel
 
-_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23}
 _euclidean_norm = kernel("euclidean_norm")
 
 
@@ -23,7 +23,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
         )
     wide = input if input.dtype == eager.float64 else input.to(eager.float32)
     if eps is None:
-        eps = _EPSILON["float64" if wide.dtype == eager.float64 else "float32"]
+        eps = EPSILON["float64" if wide.dtype == eager.float64 else "float32"]
     out = (wide * eager.rsqrt((wide * wide).mean(dims, keepdim=True) + eps)).to(input.dtype)
     return out if weight is None else out * weight
 

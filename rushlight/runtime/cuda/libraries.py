@@ -33,7 +33,8 @@ def places(name: str) -> tuple[str, ...]:
     """What to open, the best first. Where RUSHLIGHT_<NAME> names a library, only that."""
     if given := os.environ.get(f"RUSHLIGHT_{name.upper()}"):
         return (given,)
-    paths = (os.path.join(folder, file) for file in NAMES[name] for folder in folders())
+    found = folders()
+    paths = (os.path.join(folder, file) for file in NAMES[name] for folder in found)
     return (*filter(os.path.exists, paths), *NAMES[name])
 
 
