@@ -1,5 +1,8 @@
-// Convolutions that no library is quick at: channels that each have a kernel of their own, and those
-// of so few products that a library's call costs more than they do.
+// Convolutions of channels that each have a kernel of their own, and those of so few products that a
+// library's call costs more than they do. On one thread of an AVX-512 machine, beside torch: depthwise
+// 3 x 3 on 56 x 56 from 1.77 to 1.34 of its time, conv2d on a few elements from 0.50 to 0.22; planes
+// of 14 x 14 and below are slower than torch's (1.6 to 2.5), and were not tried with the library.
+// The limits below were not measured one by one.
 //
 // A group's planes are laid into scratch memory with their padding, columns apart by their place in
 // the stride, so that what one tap of the kernel adds to a row of the result is a row there. Data is
