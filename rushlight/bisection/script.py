@@ -28,6 +28,7 @@ from typing import Any
 
 import rushlight as rl
 from rushlight import _core, compiled, pipeline, trace  # type: ignore[attr-defined]
+from rushlight.dtypes import is_floating
 from rushlight.dynamo import convert, entry
 from rushlight.dynamo.calls import call_function
 from rushlight.dynamo.leaves import LEAVES
@@ -51,7 +52,9 @@ class Session:
 
     def __init__(self, kind: str, folder: str, calls: int, careful: bool) -> None:
         self.kind, self.folder, self.budget, self.careful = kind, folder, calls, careful
+        self.place: tuple[str, list[str], str, str] = ("", [], "", "")  # what `child` was given
         self.calls: list[dict[str, Any]] = []
+        self.chosen = False  # whether a graph compared floats so far
         self.bytes, self.depth, self.count = 0, 0, 0
         self.running = ""
         self.asked: dict[tuple, int] = {}
@@ -121,7 +124,7 @@ class Session:
         self.calls.append(
             {"function": name, "error": error, "kept": not full,
              "values": [] if full else [x.cpu() for x in copies(found)],
-             "plain": [] if full else plain_values(values[:1])}
+             "plain": [] if full else plain_values(values[:1]), "chosen": self.chosen}
         )  # fmt: skip
 
     def backend(self, gm: Callable, example_inputs: Any) -> Callable:
@@ -145,6 +148,7 @@ class Examined:
 
     def __call__(self, *inputs: Any) -> Any:
         session = self.session
+        session.chosen = session.chosen or chooses(self.gm)
         key = (id(self), _core.mode(), *map(kind_of, inputs))
         asked = session.asked.get(key, 0)
         if asked < session.budget and session.finding is None:
@@ -164,11 +168,24 @@ class Examined:
 
 
 def write_finding(session: Session, found: Finding) -> None:
-    script, args, mode, file = session.place  # type: ignore[attr-defined]
+    script, args, mode, file = session.place
     files = reproduction.write(found, file, script, args, mode)
     told = {k: getattr(found, k) for k in ("stage", "step", "what", "node", "function", "call")}
     with open(os.path.join(session.folder, "found"), "w") as out:
         json.dump(told | {"title": found.title, "files": files}, out)
+
+
+def chooses(gm: Callable) -> bool:
+    """Whether a graph makes integers or bools of floats, as `argmax` and comparisons do."""
+    floats = set()  # nodes, among them tuples that hold such tensors
+    for node in gm.graph.nodes:  # type: ignore[attr-defined]
+        layout = node.meta.get("layout")
+        of_floats = any(read in floats for read in node.reads)
+        if layout is None and of_floats or layout is not None and is_floating(layout.dtype):
+            floats.add(node)
+        elif layout is not None and of_floats:
+            return True
+    return False
 
 
 def ours(backend: Any) -> bool:
@@ -195,7 +212,7 @@ def child(words: list[str]) -> int:
     """`python -m rushlight.bisection KIND FOLDER CALLS CAREFUL MODE REPRODUCTION SCRIPT ARGS...`"""
     kind, folder, calls, careful, mode, file, script, *args = words
     session = Session(kind, folder, int(calls), careful == "1")
-    session.place = (script, args, mode, file)  # type: ignore[attr-defined]
+    session.place = (script, args, mode, file)
     seed()
     with in_mode(mode), session.installed():
         code = execute(script, args)
@@ -310,7 +327,8 @@ def bisect_script(
     whole = runs.run("whole")
     if whole.killed:
         return crashed(whole, runs)
-    wrong = first_difference(eager.calls, whole.calls, FAR)
+    unjudged: list[str] = []
+    wrong = first_difference(eager.calls, whole.calls, FAR, staged.calls, unjudged)
     if wrong is not None:
         return believed(wrong, "guards", runs, eager)
     lines = [f"nothing is wrong: {len(eager.calls)} compiled calls give what eager mode gives,"]
@@ -318,12 +336,24 @@ def bisect_script(
     unseen = sum(not call["kept"] for call in eager.calls)
     if unseen:
         lines.append(f"The results of {unseen} of the calls were too many to compare.")
+    if unjudged:
+        lines.append(f"Not judged: {len(unjudged)} tensors of integers or bools that differ, which "
+                     f"may come from floats that were compared; first: {unjudged[0]}")  # fmt: skip
     lines += [f"{what} ran in eager mode: {why}" for what, why in whole.notes.items()]
     return Verdict(0, lines)
 
 
-def first_difference(eager: list, other: list, far: float = 0.0) -> tuple | None:
-    """(call number from 1, function, sentence) of the first call that gives something else."""
+def first_difference(
+    eager: list, other: list, far: float = 0.0, staged: list | None = None,
+    unjudged: list[str] | None = None,
+) -> tuple | None:  # fmt: skip
+    """(call number from 1, function, sentence) of the first call that gives something else.
+
+    `far`: how far floats may be apart, of the largest of a tensor; integers, bools and texts are
+    the same or differ. But a tensor of integers can be chosen by comparing floats (`argmax`) that
+    are a little apart: after such floats, or once a graph compares floats (the calls of `staged`
+    say so), one that differs goes to `unjudged`."""
+    apart = False
     for i, (a, b) in enumerate(zip(eager, other), 1):
         if a["function"] != b["function"]:
             return i, a["function"], f"{b['function']} is called instead"
@@ -331,15 +361,23 @@ def first_difference(eager: list, other: list, far: float = 0.0) -> tuple | None
             told = b["error"] or "nothing"
             return i, a["function"], f"it raises {told}, in eager mode {a['error'] or 'nothing'}"
         if not (a["kept"] and b["kept"]):
+            apart = True
             continue
         if len(a["values"]) != len(b["values"]):
             many, few = len(b["values"]), len(a["values"])
             return i, a["function"], f"it gives {many} tensors, in eager mode {few}"
+        chosen = staged is not None and (i > len(staged) or staged[i - 1]["chosen"])
         for k, (x, y) in enumerate(zip(a["values"], b["values"])):
+            if far and same_kind(x, y) and is_floating(x.dtype.name):
+                apart = apart or not bool((x == y).all())
             found = near(f"tensor {k} of result and arguments", y, x)
-            if found is not None and not (far and close(x, y, far)):
-                return i, a["function"], str(found)
-        if not far and repr(a["plain"]) != repr(b["plain"]):
+            if found is None or far and close(x, y, far):
+                continue
+            if far and unjudged is not None and (apart or chosen) and whole_numbers(x, y):
+                unjudged.append(f"in call {i} of {a['function']}, {found}")
+                continue
+            return i, a["function"], str(found)
+        if not same_plain(a["plain"], b["plain"], far):
             return i, a["function"], f"it gives {b['plain']}, in eager mode {a['plain']}"
     if len(eager) != len(other):
         many = f"{len(other)} compiled calls are made, in eager mode {len(eager)}"
@@ -348,17 +386,32 @@ def first_difference(eager: list, other: list, far: float = 0.0) -> tuple | None
     return None
 
 
+def same_kind(x: Any, y: Any) -> bool:
+    return tuple(x.shape) == tuple(y.shape) and x.dtype is y.dtype
+
+
+def whole_numbers(x: Any, y: Any) -> bool:
+    return same_kind(x, y) and not is_floating(x.dtype.name)
+
+
 def close(x: Any, y: Any, far: float) -> bool:
-    """Whether floats are near enough for a run in which small differences grow; numbers that are
-    chosen by comparing such floats are not judged."""
-    if tuple(x.shape) != tuple(y.shape) or x.dtype is not y.dtype:
+    """Whether floats are near enough for a run in which small differences grow."""
+    if not same_kind(x, y) or not is_floating(x.dtype.name):
         return False
-    if not x.dtype.is_floating_point:
-        return True
     if bool((x.isnan() != y.isnan()).any()):
         return False
     x, y = x.nan_to_num(), y.nan_to_num()
     return float((x - y).abs().max()) <= far * max(float(x.abs().max()), 1e-30)
+
+
+def same_plain(a: list, b: list, far: float) -> bool:
+    """Whether numbers and texts are the same; floats up to `far`."""
+    if not far or len(a) != len(b):
+        return repr(a) == repr(b)
+    return all(
+        repr(x) == repr(y) or type(x) is type(y) is float and abs(x - y) <= far * max(abs(x), 1e-30)
+        for x, y in zip(a, b)
+    )
 
 
 def believed(wrong: tuple, stage: str, runs: Runs, eager: Ran) -> Verdict:
@@ -414,9 +467,11 @@ def compare_text(text: str, args: list[str], kind: str, mode: str) -> int:
             out.write(text)
         runs = Runs(script, args, mode, 0, os.path.join(folder, "again.py"))
         eager, other = runs.run("eager"), runs.run(kind)
+        staged = other if kind == "staged" else runs.run("staged")
     if other.killed:
         print(f"killed by {name_of(other.killed)}")
         return 1
-    wrong = first_difference(eager.calls, other.calls, 0.0 if kind == "staged" else FAR)
+    far = 0.0 if kind == "staged" else FAR
+    wrong = first_difference(eager.calls, other.calls, far, staged.calls, [])
     print(f"call {wrong[0]} of {wrong[1]}: {wrong[2]}" if wrong else "they agree")
     return int(wrong is not None)

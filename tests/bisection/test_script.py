@@ -88,7 +88,7 @@ def test_a_crash_is_named_by_its_stage(bisect):
 def call(*values, function="f", error="", plain=()):
     tensors = [rl.tensor(v) for v in values]
     return {"function": function, "error": error, "kept": True, "values": tensors,
-            "plain": list(plain)}  # fmt: skip
+            "plain": list(plain), "chosen": False}  # fmt: skip
 
 
 def test_calls_are_compared_in_order():
@@ -101,6 +101,42 @@ def test_calls_are_compared_in_order():
     assert "gives [4]" in first_difference([call(plain=[3])], [call(plain=[4])])[2]
     near = [call([1.0, 2.01]), call([3.0])]
     assert first_difference(good, near) and first_difference(good, near, 0.02) is None
+
+
+def test_integers_bools_and_texts_are_the_same_or_differ():
+    def differ(a, b, *more):
+        return first_difference([a], [b], 0.02, *more)
+
+    assert "gives [4]" in differ(call(plain=[3]), call(plain=[4]))[2]
+    assert differ(call(plain=[True]), call(plain=[False]))
+    assert differ(call(plain=["a"]), call(plain=["b"])) and differ(call(plain=[1]), call(plain=[]))
+    assert differ(call(plain=[1.0]), call(plain=[1.01])) is None
+    assert differ(call(plain=[1.0]), call(plain=[1.1])) and differ(
+        call(plain=[1]), call(plain=[1.0])
+    )
+    assert differ(call([3, 4]), call([3, 5])) and differ(call([True]), call([False]))
+    # after floats that are a little apart, or once graphs compare floats, they are not judged
+    unjudged = []
+    assert differ(call([1.0], [3]), call([1.01], [4]), None, unjudged) is None
+    assert differ(call([3]), call([4]), [call() | {"chosen": True}], unjudged) is None
+    assert len(unjudged) == 2
+    assert differ(call([1.0], [3]), call([1.0], [4]), [call() | {"chosen": False}], unjudged)
+    assert differ(call([1.0], [3]), call([1.01], [3, 4]), None, unjudged)
+    assert len(unjudged) == 2
+
+
+def test_graphs_that_compare_floats_are_known():
+    def chooses(f, x):
+        seen = []
+        rl.compile(f, backend=lambda gm, examples: seen.append(script.chooses(gm)) or gm)(x)
+        return seen
+
+    assert chooses(lambda x: x.argmax(), rl.ones(3)) == [True]
+    assert chooses(lambda x: x.max(0)[1], rl.ones(3)) == [True]
+    assert chooses(lambda x: (x > 1) * 2, rl.ones(3)) == [True]
+    assert chooses(lambda x: x.sin() + 1, rl.ones(3)) == [False]
+    assert chooses(lambda x: x.argmax() + x.shape[0], rl.arange(3)) == [False]
+    assert chooses(lambda x: rl.arange(x.shape[0]) + 1, rl.ones(3)) == [False]
 
 
 class Fake(script.Runs):
@@ -136,6 +172,11 @@ def test_what_runs_that_differ_say(verdict):
     none = verdict(eager=[Ran(0)])
     assert none.code == 2 and "--mode compile" in none.lines[0]
     assert verdict(eager=[Ran(-11, killed=11)]).code == 2
+    one = [Ran(0, calls=[call([n])]) for n in (1, 2)]
+    assert verdict(eager=[one[0], one[0]], staged=[one[0]], whole=[one[1]]).stage == "guards"
+    chosen = Ran(0, calls=[call([1]) | {"chosen": True}])
+    unsure = verdict(eager=[one[0]], staged=[chosen], whole=[one[1]])
+    assert unsure.code == 0 and "Not judged: 1 tensors" in unsure.lines[-1]
     noted = Ran(0, calls=good.calls, notes={"graph": "complex"})
     fine = verdict(eager=[good], staged=[good], whole=[noted])
     assert fine.code == 0 and fine.lines[-1] == "graph ran in eager mode: complex"
