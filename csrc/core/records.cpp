@@ -48,8 +48,8 @@ struct Event {
   const char* message = nullptr;
 };
 static_assert(sizeof(Event) == 48);
-int (*push_range)(const Event*) = nullptr;  // a tool's; null: nobody takes ranges
-int (*pop_range)() = nullptr;
+__thread int (*push_range)(const Event*) = nullptr;  // a tool's; null: nobody takes ranges
+__thread int (*pop_range)() = nullptr;
 
 uint32_t category_of(const char* kind) {
   static const char* const names[] = {"compiled", "graph", "fused"};

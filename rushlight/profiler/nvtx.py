@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -82,8 +83,16 @@ class Tool:
 
 
 _tool: list[Tool | None] = []  # looked for once
-_depth = 0
-_step = [""]
+
+
+class Open(threading.local):
+    """A thread's: how many `start`s are open, and the compiler's step that its range is of."""
+
+    depth = 0
+    step = ""
+
+
+_open = Open()
 
 
 def tool() -> Tool | None:
@@ -126,12 +135,15 @@ def range(message: str) -> Iterator[None]:  # noqa: A001  PyTorch's name
 
 
 def step(name: str) -> None:
-    """Ranges of the compiler's steps: one ends where the next begins."""
-    if _step[0]:
+    """Ranges of the compiler's steps, in threads that take ranges: one ends where the next
+    begins."""
+    if not on():
+        return
+    if _open.step:
         range_pop()
     if name:
         range_push(f"compile: {name}")
-    _step[0] = name
+    _open.step = name
 
 
 @contextmanager
@@ -147,30 +159,28 @@ def emit_nvtx(enabled: bool = True, record_shapes: bool = False) -> Iterator[boo
 
 
 def on() -> bool:
-    return _depth > 0
+    return _open.depth > 0
 
 
 def start() -> bool:
-    """Ranges from now on, until `stop`; False where no tool takes them. Nests."""
-    global _depth
+    """Ranges of this thread from now on, until `stop`; False where no tool takes them. Nests."""
     from rushlight import _core, trace  # type: ignore[attr-defined]
 
     taker = tool()
     if taker is None or not taker.functions[PUSH] or not taker.functions[POP]:
         return False
-    _depth += 1
-    if _depth == 1:
+    _open.depth += 1
+    if _open.depth == 1:
         _core.ranges(taker.functions[PUSH], taker.functions[POP])
-        trace.on_step.append(step)
+        if step not in trace.on_step:  # once for all threads
+            trace.on_step.append(step)
     return True
 
 
 def stop() -> None:
-    global _depth
-    from rushlight import _core, trace  # type: ignore[attr-defined]
+    from rushlight import _core  # type: ignore[attr-defined]
 
-    _depth -= 1
-    if _depth == 0:
+    if _open.depth == 1:
         step("")
-        trace.on_step.remove(step)
         _core.ranges(0, 0)
+    _open.depth -= 1

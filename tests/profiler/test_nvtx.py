@@ -3,6 +3,7 @@
 import ctypes
 import shutil
 import subprocess
+import threading
 
 import pytest
 
@@ -102,6 +103,31 @@ def test_compiled_code_has_its_steps_graphs_and_kernels(seen):
     assert first.count("pop") == sum(line.startswith("push") for line in first)
     called, graph, kernel = again
     assert called.endswith("f") and graph.startswith(f"{called}#") and "fused" in kernel
+
+
+def test_each_thread_has_ranges_of_its_own(seen):
+    x = rl.ones(3)
+
+    def work():
+        x + 1
+        with nvtx.emit_nvtx():
+            x * 2
+            nvtx.step("capture")
+        nvtx.step("capture")
+
+    def run():
+        other = threading.Thread(target=work)
+        other.start(), other.join()
+        return seen()
+
+    alone = run()
+    assert names(alone) == ["mul", "compile:"] and alone.count("pop") == 2
+    with nvtx.emit_nvtx():
+        nvtx.step("aot")
+        seen()
+        assert run() == alone
+        x - 1
+    assert names(lines := seen()) == ["sub"] and lines.count("pop") == 2
 
 
 def test_names_are_those_of_records_which_are_kept_as_ever(seen):
