@@ -10,8 +10,13 @@ import os
 from rushlight.nn.module import Module
 from rushlight.reasons import refuse
 
-ScriptModule = Module  # the base of hand-written script modules
-ScriptFunction = type(lambda: None)
+
+class ScriptModule(Module):
+    """The base of hand-written script modules. What `script` and `trace` give is none."""
+
+
+class ScriptFunction:
+    """What TorchScript makes of a function. Nothing here is one."""
 
 
 def script(obj, optimize=None, _frames_up=0, _rcb=None, example_inputs=None):

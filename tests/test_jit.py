@@ -16,6 +16,8 @@ def test_script_and_trace_give_back_what_they_were_given():
     assert rushlight.jit.script(net) is net
     assert rushlight.jit.trace(net, rushlight.ones(1, 2)) is net
     assert rushlight.jit.trace_module(net, {"forward": rushlight.ones(1, 2)}) is net
+    for made in (double, net, rushlight.jit.trace(double, rushlight.ones(2))):
+        assert not isinstance(made, (rushlight.jit.ScriptModule, rushlight.jit.ScriptFunction))
     with pytest.raises(RuntimeError):  # the example does not fit
         rushlight.jit.trace(net, rushlight.ones(1, 5))
     with pytest.raises(RuntimeError, match="example_inputs"):
