@@ -47,6 +47,8 @@ IDS: dict[str, Id] = {i.id: i for i in (
         "temporary."),
     Id("eager.library_missing", "library",
         "A library that would have run this operator is not installed or did not load."),
+    Id("interop.setting", "dynamo",
+        "A setting of torch's compiler was changed that means nothing here; it is kept."),
     Id("jit.archive", "fallback",
         "An archive of TorchScript was to be written or read; it holds bytecode of TorchScript."),
     Id("eager.plan_evicted", "plan",

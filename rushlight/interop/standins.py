@@ -11,21 +11,23 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from rushlight import config
+from rushlight.reasons import refuse
+
 HOLDING = ("torch._dynamo",)  # their submodules are attributes
-CONFIG = {  # torch._dynamo.config: settings of a compiler that is another one here
+LIMITS = ("cache_size_limit", "recompile_limit")  # of torch._dynamo.config: ours has one
+CONFIG = {  # the rest of it: settings of a compiler that is another one here
     "accumulated_cache_size_limit": 256,
     "accumulated_recompile_limit": 256,
     "assume_static_by_default": True,
     "automatic_dynamic_shapes": True,
-    "cache_size_limit": 8,
     "capture_dynamic_output_shape_ops": False,
     "capture_scalar_outputs": False,
     "dynamic_shapes": True,
-    "guard_nn_modules": False,
+    "guard_nn_modules": True,
     "inline_inbuilt_nn_modules": True,
     "log_level": 30,
     "optimize_ddp": True,
-    "recompile_limit": 8,
     "suppress_errors": False,
     "verbose": False,
 }
@@ -80,12 +82,32 @@ def distributed() -> dict[str, Any]:
     }
 
 
-def accelerator(name: str) -> dict[str, Any]:
-    """A kind of device that is not there."""
-    made: dict[str, Any] = {"is_available": no, "device_count": zero}
-    for known in ("empty_cache", "manual_seed", "manual_seed_all", "seed", "synchronize"):
-        made[known] = nothing
-    return made
+ABSENT = {  # what does nothing on a kind of device that is not there
+    "torch.mps": "empty_cache manual_seed seed synchronize",
+    "torch.mtia": "empty_cache manual_seed manual_seed_all seed seed_all synchronize",
+    "torch.xpu": "empty_cache manual_seed manual_seed_all seed seed_all synchronize",
+}
+
+
+def cpu() -> dict[str, Any]:
+    return {
+        "current_device": lambda: "cpu",
+        "device_count": lambda: 1,
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "set_device": nothing,
+        "synchronize": nothing,
+    }
+
+
+def version_of_cuda() -> str | None:
+    """The driver's, as "12.4"; None where there is no GPU."""
+    from rushlight import cuda
+
+    if not cuda.is_available():
+        return None
+    number = cuda.driver_version()
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def multiprocessing() -> dict[str, Any]:
@@ -102,15 +124,27 @@ def multiprocessing() -> dict[str, Any]:
 
 
 class Settings(ModuleType):
-    """Settings under torch's names: they are kept and change nothing; others are refused."""
+    """Settings under torch's names. Limits of recompiling are `config.flags.recompile_limit`. The
+    rest is kept and changes nothing, with a recorded reason; other names are refused."""
 
     def __init__(self, name: str, values: dict[str, Any]) -> None:
         super().__init__(name)
         self.__dict__.update(values)
 
+    def __getattr__(self, name: str) -> Any:
+        if name in LIMITS:
+            return config.flags.recompile_limit
+        raise AttributeError(f"{self.__name__}.{name} is no setting")
+
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in LIMITS:
+            config.flags.recompile_limit = value
+            return
         if name not in self.__dict__ and not name.startswith("__"):
             raise AttributeError(f"{self.__name__}.{name} is no setting")
+        if name in CONFIG and value != CONFIG[name]:
+            what = f"{self.__name__}.{name} = {value!r}"
+            refuse("interop.setting", what, "it is a setting of torch's compiler")
         self.__dict__[name] = value
 
     @contextlib.contextmanager
@@ -123,17 +157,17 @@ class Settings(ModuleType):
         try:
             yield
         finally:
-            self.__dict__.update(before)
+            for name, value in before.items():
+                setattr(self, name, value)
 
 
 def dynamo() -> dict[str, Any]:
     from rushlight import dynamo
 
     names = "allow_in_graph disable explain graph_break is_compiling mark_dynamic reset".split()
-    config = Settings("torch._dynamo.config", dict(CONFIG))
     return {
         **{n: getattr(dynamo, n) for n in names},
-        "config": config,
+        "config": Settings("torch._dynamo.config", dict(CONFIG)),
         "list_backends": lambda *args, **kwargs: sorted(dynamo.BACKENDS),
         "OptimizedModule": dynamo.OptimizedModule,
     }
@@ -144,11 +178,16 @@ def content(name: str, version: str) -> dict[str, Any] | None:
     if name == "torch.distributed":
         return distributed()
     if name == "torch.version":
-        return {"__version__": version, "cuda": None, "hip": None, "xpu": None, "debug": False}
-    if name in ("torch.mps", "torch.xpu", "torch.mtia"):
-        return accelerator(name)
+        none = {"hip": None, "xpu": None, "debug": False}
+        return {"__version__": version, "cuda": version_of_cuda(), **none}
+    if name in ABSENT:
+        return {
+            "is_available": no,
+            "device_count": zero,
+            **dict.fromkeys(ABSENT[name].split(), nothing),
+        }
     if name == "torch.cpu":
-        return {**accelerator(name), "is_available": lambda: True, "device_count": lambda: 1}
+        return cpu()
     if name == "torch.multiprocessing":
         return multiprocessing()
     if name == "torch._dynamo":

@@ -17,7 +17,7 @@ PROGRAM = """
     from torch.utils.data import DataLoader, TensorDataset
 
     cudnn.benchmark = True
-    assert not dist.is_available() and torch.version.cuda is None
+    assert not dist.is_available() and torch.version.hip is None
     assert torch.__version__.startswith("2.")
 
     class Net(nn.Module):
@@ -151,10 +151,20 @@ MODULES = """
 
     assert DataParallel is nn.DataParallel and torch.jit.script(tree_map) is tree_map
     assert not torch.xpu.is_available() and torch.cpu.is_available() and mp.cpu_count() > 0
-    torch._dynamo.config.suppress_errors = True
-    with torch._dynamo.config.patch(cache_size_limit=3):
-        assert torch._dynamo.config.cache_size_limit == 3
-    assert torch._dynamo.config.cache_size_limit == 8
+    assert not hasattr(torch.cpu, "manual_seed") and not hasattr(torch.mps, "manual_seed_all")
+    import rushlight
+    flags, config = rushlight.config.flags, torch._dynamo.config
+    with rushlight.trace.collect() as records:
+        config.suppress_errors = True
+        config.verbose = False
+        with config.patch(cache_size_limit=3, optimize_ddp=False):
+            assert config.cache_size_limit == flags.recompile_limit == 3
+        assert config.cache_size_limit == config.recompile_limit == 8 and config.optimize_ddp
+    why = [r.facts["reason"] for r in records]
+    assert {r.id for r in why} == {"interop.setting"} and len(why) == 2, why
+    flags.recompile_limit = 5
+    assert config.recompile_limit == 5
+    assert (torch.version.cuda is not None) == torch.cuda.is_available()
     for wrong, kind in (
         (lambda: setattr(torch._dynamo.config, "supress_errors", True), AttributeError),
         (lambda: init_process_group("gloo"), RuntimeError),
