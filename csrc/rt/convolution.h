@@ -47,7 +47,7 @@ bool onednn_convolution_pack(const Convolution&, const void* w, void* to, int64_
 void plain_convolution(const Convolution&, const void* a, const void* b, const void* bias,
                        void* out);
 
-// Row by row: kernels of one channel, and convolutions of few products. False: nothing was done.
+// Row by row: forward, of few products. False: nothing was done.
 bool direct_convolution(const Convolution&, const void* a, const void* b, const void* bias,
                         void* out);
 

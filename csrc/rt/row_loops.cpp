@@ -1,6 +1,5 @@
 // The loops of row_loops.h for one instruction set, RL_LEVEL (v2 where nobody says). No header with code is included: what this
 // file instantiates could otherwise be the copy that the whole library uses.
-#include <cstring>
 #include <cstdint>
 #include <type_traits>
 
@@ -87,30 +86,6 @@ void window(T* __restrict to, int64_t n, const T* from, const int64_t* offsets, 
   else if (n > i) window_part<T, 1>(to + i, n - i, from + i, offsets, weights, taps, start);
 }
 
-template <class T>
-void correlate(T* __restrict sums, const T* row, int64_t n, const T* from, const int64_t* offsets, int64_t taps) {
-  typedef T Vector __attribute__((vector_size(kVector), aligned(alignof(T)), may_alias));
-  constexpr int wide = 64 / kVector, lanes = kVector / sizeof(T);
-  const int64_t parts = n / (wide * lanes), whole = parts * wide * lanes;
-  T rest[wide * lanes] = {};
-  for (int64_t t = 0; t < taps; ++t, sums += wide * lanes) {
-    const T* at = from + offsets[t];
-    Vector sum[wide];
-    for (int v = 0; v < wide; ++v) sum[v] = *reinterpret_cast<const Vector*>(sums + v * lanes);
-    for (int64_t p = 0; p < parts; ++p)
-      for (int v = 0; v < wide; ++v) {
-        const int64_t i = (p * wide + v) * lanes;
-        sum[v] += *reinterpret_cast<const Vector*>(row + i) * *reinterpret_cast<const Vector*>(at + i);
-      }
-    if (whole < n) {
-      std::memcpy(rest, at + whole, static_cast<size_t>(n - whole) * sizeof(T));
-      for (int v = 0; v < wide; ++v)
-        sum[v] += *reinterpret_cast<const Vector*>(row + whole + v * lanes) * *reinterpret_cast<const Vector*>(rest + v * lanes);
-    }
-    for (int v = 0; v < wide; ++v) *reinterpret_cast<Vector*>(sums + v * lanes) = sum[v];
-  }
-}
-
 // In registers: four rows of at most two vectors. SSE's products of 64-bit integers, from parts, are slower than scalar ones.
 template <class A>
 void product(int64_t depth, const A* a, const A* b, A* c) {
@@ -148,9 +123,9 @@ extern const ProductLoop<uint64_t> product_longs = product<uint64_t>;
 extern const ProductLoop<float> product_floats = product<float>;
 extern const ProductLoop<double> product_doubles = product<double>;
 extern const RowLoops<float> floats = {larger<float>, add<float>, add_scaled<float>, scale<float>,
-                                       divide<float>, window<float>, correlate<float>};
+                                       divide<float>, window<float>};
 extern const RowLoops<double> doubles = {larger<double>, add<double>, add_scaled<double>, scale<double>,
-                                         divide<double>, window<double>, correlate<double>};
+                                         divide<double>, window<double>};
 
 }  // namespace RL_LEVEL
 }  // namespace rl

@@ -15,10 +15,6 @@ struct RowLoops {
   void (*divide)(T* to, T by, int64_t n);
   // to[i] = start + the sum of weights[t] * from[offsets[t] + i]; up to a vector is read beyond what is needed.
   void (*window)(T* to, int64_t n, const T* from, const int64_t* offsets, const T* weights, int64_t taps, T start);
-  // sums[t][lane] += row[i] * from[offsets[t] + i] over the n elements i, each to lane i % kLanes.
-  // `row` has zeros behind them; what lies behind them in `from` takes no part, for 0 times infinity would.
-  static constexpr int kLanes = 64 / sizeof(T);
-  void (*correlate)(T* sums, const T* row, int64_t n, const T* from, const int64_t* offsets, int64_t taps);
 };
 
 template <class T>
