@@ -79,8 +79,9 @@ def guards_alone(compiled, *args) -> float:
     return nanoseconds(lambda: alone(*args)) - nanoseconds(lambda: nothing(*args))
 
 
-def without_graph(rushlight, layers: int) -> tuple[int, float]:
-    """(inputs, a compiled call of GPT-2 whose graph is a function that does nothing)."""
+def without_graph(rushlight, layers: int, closure: bool = False) -> tuple[int, float]:
+    """(inputs, a compiled call of GPT-2 whose graph is a function that does nothing); `closure`:
+    of a function that closes over the model."""
     from benchmarks.models import made as build
 
     model = build(rushlight, "GPT2", 1000, 64, 32, layers, 4)
@@ -97,7 +98,8 @@ def without_graph(rushlight, layers: int) -> tuple[int, float]:
         run.trusted = True  # as the compiler's own functions are: its results are not looked at
         return run
 
-    made = rushlight.compile(model, backend=nothing, fullgraph=True)
+    called = (lambda tokens: model(tokens)) if closure else model
+    made = rushlight.compile(called, backend=nothing, fullgraph=True)
     made(tokens)
     return counts[0], nanoseconds(lambda: made(tokens), 500)
 
@@ -147,6 +149,8 @@ def rows(layers: list[int]):
         yield "  the same, an attribute set before each", nanoseconds(touched, 500)
         inputs, whole = without_graph(rushlight, n)
         yield f"  all but the graph: guards, {inputs} inputs fetched, call", whole
+        _, whole = without_graph(rushlight, n, closure=True)
+        yield "  the same of a function that closes over the model", whole
     for n in layers:
         first, later = capture(rushlight, n)
         yield f"capture of GPT-2 of {n} layers, first in this process", first

@@ -3,6 +3,8 @@
 // runs; user code may change anything, so every value that is not an argument is owned while used.
 #include "guards.h"
 
+#include <algorithm>
+
 #include "guard_memo.h"
 #include "tensor.h"
 
@@ -446,6 +448,7 @@ void dealloc(PyObject* o) {
   delete g->checks;
   delete g->steps;
   delete g->inputs;
+  delete g->anchors;
   delete g->restless;
   for (int i = 0; i < g->memo_count; i++) memo_drop(g->memos[i]);
   type->tp_free(o);
@@ -454,48 +457,69 @@ void dealloc(PyObject* o) {
 
 // ---- the inputs of a graph, from what is remembered
 
-// Whether what the memo hangs on is among these bound parameters, as it was.
-bool anchored(const Guards* g, const GuardMemo* m, PyObject* const* locals, int n) {
+// Where source `i`, which a memo hangs on, is among what `fetch` is given, or -1: a model in an
+// attribute of a plain object.
+int place_of_anchor(const Guards* g, int i) {
+  const GuardSource& s = (*g->sources)[i];
+  if (s.op == GuardSource::Arg) return s.index < g->bound ? s.index : -1;
+  auto found = std::find(g->anchors->begin(), g->anchors->end(), i);
+  return found == g->anchors->end() ? -1 : g->bound + static_cast<int>(found - g->anchors->begin());
+}
+
+// Whether what the memo hangs on is as it was; *never: it is not even given.
+bool anchored(const Guards* g, const GuardMemo* m, PyObject* const* given, bool* never) {
   for (size_t i = 0; i < m->expected.size(); i++) {
     if (!m->expected[i]) continue;
-    const GuardSource& s = (*g->sources)[i];
-    if (s.op != GuardSource::Arg || s.index >= n || locals[s.index] != m->expected[i]) return false;
+    int at = place_of_anchor(g, static_cast<int>(i));
+    *never = at < 0;
+    if (at < 0 || given[at] != m->expected[i]) return false;
   }
   return true;
 }
 
-// plan(sources, bound)
+std::vector<int> numbers_of_sources(const Guards* g, PyObject* numbers, int least) {
+  std::vector<int> out;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(numbers); i++) {
+    int64_t s = integer(PyTuple_GET_ITEM(numbers, i));
+    if (s < least || s >= static_cast<int64_t>(g->sources->size()))
+      raise(PyExc_ValueError, "[Guards] input %zd: source %lld of %zu", i,
+          static_cast<long long>(s), g->sources->size());
+    out.push_back(static_cast<int>(s));
+  }
+  return out;
+}
+
+// plan(sources, bound, anchors)
 PyObject* guards_plan(PyObject* self, PyObject* args) {
-  PyObject* sources;
+  PyObject *sources, *anchors;
   int bound;
-  if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &sources, &bound)) return nullptr;
+  if (!PyArg_ParseTuple(args, "O!iO!", &PyTuple_Type, &sources, &bound, &PyTuple_Type, &anchors))
+    return nullptr;
   return guarded([&] {
     Guards* g = guards_of(self);
-    std::vector<int> inputs;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sources); i++) {
-      int64_t s = integer(PyTuple_GET_ITEM(sources, i));
-      if (s < -1 || s >= static_cast<int64_t>(g->sources->size()))
-        raise(PyExc_ValueError, "[Guards] input %zd: source %lld of %zu", i,
-            static_cast<long long>(s), g->sources->size());
-      inputs.push_back(static_cast<int>(s));
-    }
+    std::vector<int> inputs = numbers_of_sources(g, sources, -1);
+    std::vector<int> given = numbers_of_sources(g, anchors, 0);
     delete std::exchange(g->inputs, new std::vector<int>(std::move(inputs)));
+    delete std::exchange(g->anchors, new std::vector<int>(std::move(given)));
     g->bound = bound;
     return Py_NewRef(Py_None);
   });
 }
 
-// fetch(*bound parameters, *given): a tuple, or None where something must be read after all.
+// fetch(*bound parameters, *anchors, *given): a tuple, or None where something must be read.
 PyObject* guards_fetch(PyObject* self, PyObject* const* args, Py_ssize_t n) {
   return guarded([&]() -> PyObject* {
     Guards* g = guards_of(self);
-    if (!g->inputs || n < g->bound || !g->memo_count) return Py_NewRef(Py_None);
+    if (!g->inputs || g->in_vain || !g->memo_count) return Py_NewRef(Py_None);
+    Py_ssize_t first = g->bound + static_cast<Py_ssize_t>(g->anchors->size());
+    if (n < first) return Py_NewRef(Py_None);
     // Made first: this may collect garbage, and so run any code.
     Ref out = checked(PyTuple_New(static_cast<Py_ssize_t>(g->inputs->size())));
-    for (int k = 0; k < g->memo_count; k++) {
+    bool never = false;
+    for (int k = 0; k < g->memo_count && !never; k++) {
       GuardMemo* m = g->memos[(g->latest + k) % g->memo_count];
-      if (!anchored(g, m, args, g->bound) || !memo_stands(m, g)) continue;
-      Py_ssize_t next = g->bound;
+      if (!anchored(g, m, args, &never) || !memo_stands(m, g)) continue;
+      Py_ssize_t next = first;
       for (size_t i = 0; i < g->inputs->size(); i++) {
         int s = (*g->inputs)[i];
         PyObject* v = s >= 0 ? m->values[s] : next < n ? args[next++] : nullptr;
@@ -504,6 +528,7 @@ PyObject* guards_fetch(PyObject* self, PyObject* const* args, Py_ssize_t n) {
       }
       return Py_NewRef(out.py());
     }
+    g->in_vain = never;
     return Py_NewRef(Py_None);
   });
 }
@@ -578,10 +603,10 @@ PyMethodDef methods[] = {
         "saw: the value, or the exception that reading it raised)"},
     {"payload", payload, METH_O, "payload(i): the object of an is, type, eq... check, or None"},
     {"plan", guards_plan, METH_VARARGS,
-        "plan(sources, bound): what fetch gives, in order: numbers of sources, -1 for the next of "
-        "the values that it is given behind `bound` bound parameters"},
+        "plan(sources, bound, anchors): what fetch gives, in order: numbers of sources, -1 for the "
+        "next of the values that it is given behind `bound` bound parameters and the anchors"},
     {"fetch", method(guards_fetch), METH_FASTCALL,
-        "fetch(*locals, *given): the planned values, or None where not all are remembered"},
+        "fetch(*locals, *anchors, *given): the planned values, or None where not all are remembered"},
     {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef getset[] = {

@@ -67,7 +67,9 @@ struct Guards {
   std::vector<GuardCheck>* checks;
   std::vector<int>* steps;     // i: read source i; ~i: make check i
   std::vector<int>* inputs;    // what `fetch` gives: sources, -1 for a value that it is given
-  int bound;                   // how many bound parameters it is given before those
+  std::vector<int>* anchors;   // sources that it is given before those, behind bound parameters
+  int bound;                   // how many of these
+  bool in_vain;                // inputs hang on what is not given: `fetch` can never give them
   int locals;                  // how many bound parameters the sources reach
   int64_t passes, failures;
   // What need not be checked again, a memo for each of the latest (models in turn share guards).

@@ -57,6 +57,41 @@ def test_all_inputs_come_at_once():
     assert fetched(compiled, model, x) is None  # not what was bound
 
 
+class Holder:
+    def __init__(self, model):
+        self.model = model
+
+
+@pytest.mark.parametrize("way", ["closure", "global", "attribute", "argument"])
+def test_whatever_a_model_is_reached_through(way):
+    """What a plain object has is not passed: there the inputs are read one by one."""
+    dynamo.reset()
+    model, x = Stack(), rl.ones(2, 3)
+    given = {"attribute": (Holder(model),), "argument": (model,)}.get(way, ())
+    space = {"model": model}
+    exec("def step(x): return model(x)", space)
+    step = {
+        "closure": lambda x: model(x),
+        "global": space["step"],
+        "attribute": lambda holder, x: holder.model(x),
+        "argument": lambda model, x: model(x),
+    }[way]
+    compiled = rl.compile(step, backend="eager", fullgraph=True)
+    for _ in range(3):
+        assert compiled(*given, x).tolist() == model(x).tolist()
+    guards, target = compiled.entries[0]
+    assert guards.fetch in target.__code__.co_consts
+    anchors = (model,) if way in ("closure", "global") else ()
+    assert (guards.fetch(*given, x, *anchors, x) is None) == (way == "attribute")
+    if anchors:
+        assert guards.fetch(x, Stack(), x) is None
+    model.layers[1].a.weight = nn.Parameter(rl.zeros(3, 3))
+    assert compiled(*given, x).tolist() == model(x).tolist()
+    if anchors:
+        model = space["model"] = Stack()
+        assert compiled(x).tolist() == model(x).tolist()
+
+
 def changes(model, other, r):
     """One random change of a model, of any kind."""
     layer = r.choice(list(model.layers))
