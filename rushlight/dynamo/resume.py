@@ -33,7 +33,7 @@ from rushlight import _core
 from rushlight.eager.randomness import default_generator
 
 from . import runtime
-from .breaks import Skip, unsupported
+from .breaks import Bug, Skip, unsupported
 from .bytecode import (
     VERSION,
     Instruction,
@@ -513,7 +513,10 @@ def graph_instructions(gen: Codegen, function: Any, inputs: list) -> list:
     gen.emit(*call_instructions(len(inputs)))
     made, gen.code = gen.code, saved
     if fetch is not None:
-        made = fetched_call(fetch, gen.frame.code, loads, function)
+        gen.code = []
+        for s in fetch.anchors:
+            gen.load_source(s)
+        made, gen.code = fetched_call(fetch, gen.frame.code, gen.code, loads, function), saved
     gen.source_temps, gen.shared = temps, set()
     return made
 
@@ -592,8 +595,8 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
     for position, depth, new in continuations(code, at, len(frame.stack)):
         kept = depth - new
         if not 0 <= kept <= len(frame.stack):
-            name = instructions(code)[at].name
-            raise Skip(unsupported("a break", f"what {name} leaves is unknown"))
+            i = instructions(code)[last_of(code, at)]
+            raise Bug(AssertionError(f"{i} leaves {kept} of {len(frame.stack)} values and {new}"))
         nulls = tuple(v is NULL for v in frame.stack[:kept]) + (False,) * new
         bound = {*frame.locals, *touched(instructions(code)[at])[1]}
         if opens_call(instructions(code)[last_of(code, at)]):
