@@ -91,6 +91,7 @@ def store_fast(f: Frame, i: Instruction) -> None:
         f.cleared.discard(i.value)
     elif type(value) is Cell and i.value in f.code.co_cellvars:  # put back behind a comprehension
         f.cells[i.value] = value
+        f.locals.pop(i.value, None)  # the comprehension's own
         f.cleared.discard(i.value)
     else:
         f.locals[i.value] = value

@@ -129,6 +129,17 @@ def breaks_where_a_cell_is_put_aside(a):
     return a + v, made, {v: print("value", v) for v in range(2)}, v
 
 
+@program(breaks=1)
+def break_behind_a_plain_use_of_a_cell(a):
+    """What a comprehension had in the slot of `v` is gone where the frame goes on (3.12 on)."""
+    made = [(lambda: v)() for v in range(2)] + [v + 1 for v in range(3)]
+    print("break")
+    match made:
+        case [_, v, *_]:
+            made.append(v)
+    return a + 1, made, [v * 2 for v in made]
+
+
 @program(breaks=None)
 def break_with_closure(a):
     n = 1
