@@ -314,10 +314,7 @@ class Capture(Operators, Wrapping):
 
     def float_node(self, function: Any, *args: Any) -> Any:
         """Arithmetic of floats that vary: a node, and the value now."""
-        from .variables.numbers import hint
-
-        values = [hint(a) for a in args]
-        value = self.native(function, *values)
+        value = self.float_now(function, *args)
         if not isinstance(value, float):
             raise unsupported(f"{function.__name__} of a float that varies", "it gives no float")
         for a in args:
@@ -326,6 +323,17 @@ class Capture(Operators, Wrapping):
         args = tuple(a.fix() if isinstance(a, SymInt) else a for a in args)
         node = self.call(function, *(self.number_node(a) for a in args))
         return SymFloat(self, node, value)
+
+    def float_now(self, function: Any, *args: Any) -> Any:
+        """The value now; where it raises, that is so for these values only."""
+        from .variables.numbers import hint, hint_fixed
+
+        try:
+            return self.native(function, *map(hint, args))
+        except Exception:
+            for a in args:
+                hint_fixed(a)
+            raise
 
     def compare_float(self, value: SymFloat, relation: Any, other: Any) -> bool:
         """A comparison of a float from outside: its answer is guarded, not the value."""

@@ -21,6 +21,11 @@ INTS = (
     "n.foo",
     "n @ 2",
     "n // 0.0",
+    "divmod(n, 0)",
+    "divmod(n, 0.0)",
+    "divmod(n, 1j)",
+    "divmod(n, 'a')",
+    "divmod('a', n)",
     "n.to_bytes(0, 'big')",
     "hasattr(n, 'is_integer'), hasattr(n, 'hex')",
 )
@@ -32,6 +37,10 @@ FLOATS = (
     "n << 1",
     "n.foo",
     "n % 0",
+    "divmod(n, 0)",
+    "divmod(n, 1j)",
+    "divmod(n, None)",
+    "divmod('a', n)",
 )
 
 
@@ -47,3 +56,16 @@ def test_operators(text, values):
     space = {"math": math, "operator": operator, "__name__": __name__}
     exec(source, space)
     check(space["f"], *[(rl.ones(2), v) for v in values], breaks=None, dynamic=True)
+
+
+@pytest.mark.parametrize("text", ["1.0 // n", "divmod(1.0, n)", "2.0 ** (1000 / (n + 0.5))"])
+def test_what_raised_for_one_float_need_not_for_another(text):
+    source = (
+        f"def f(x, n):\n    try:\n        found = {text}\n"
+        "    except ArithmeticError as error:\n        found = str(error)\n"
+        "    return found, x + 1\n"
+    )
+    space = {}
+    exec(source, space)
+    calls = [(rl.ones(2), v) for v in (0.0, 2.0, 0.5, 0.0, 3.0)]
+    check(space["f"], *calls, breaks=None, dynamic=True)

@@ -111,12 +111,6 @@ class SymInt:
     def __float__(self) -> float:
         return float(self.fix())
 
-    def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return other // self, other % self
-
     def __format__(self, spec: str) -> str:
         return format(self.fix(), spec)
 
@@ -184,11 +178,21 @@ def remainder(a: SymInt, other: Any, swap: bool = False) -> Any:
     return a % b.fix()
 
 
+def quotient_and_remainder(a: SymInt, other: Any, swap: bool = False) -> Any:
+    if isinstance(other, (float, complex)):
+        return fixed_with(a, other, divmod, swap)
+    if not isinstance(other, (int, SymInt)):
+        return NotImplemented
+    return floor_divide(a, other, swap), remainder(a, other, swap)
+
+
 def install_int(name: str, function: Any) -> None:
     if function is operator.floordiv:
         forward: Any = floor_divide
     elif function is operator.mod:
         forward = remainder
+    elif function is divmod:
+        forward = quotient_and_remainder
     else:
 
         def forward(self: Any, other: Any, swap: bool = False) -> Any:
@@ -205,6 +209,7 @@ BINARY = {
     "truediv": operator.truediv,
     "floordiv": operator.floordiv,
     "mod": operator.mod,
+    "divmod": divmod,
     "pow": operator.pow,
     "lshift": operator.lshift,
     "rshift": operator.rshift,
@@ -277,9 +282,15 @@ class SymFloat:
         return self.state.float_node(operator.abs, self)
 
     def __divmod__(self, other: Any) -> Any:
+        if not isinstance(other, (int, float, SymInt, SymFloat)):
+            return NotImplemented
+        self.state.float_now(divmod, self, other)  # which refuses in its own words
         return self // other, self % other
 
     def __rdivmod__(self, other: Any) -> Any:
+        if not isinstance(other, (int, float, SymInt, SymFloat)):
+            return NotImplemented
+        self.state.float_now(divmod, other, self)
         return other // self, other % self
 
     def __getattr__(self, name: str) -> Any:
