@@ -47,6 +47,11 @@ FIELDS = frozenset({
     "_compiled_call_impl",
     "training",
 })  # fmt: skip
+DESCRIPTORS = (  # of a class, that are built again or hold no function of Python's
+    types.FunctionType, staticmethod, classmethod, property, functools.cached_property,
+    functools._lru_cache_wrapper, types.BuiltinFunctionType, types.MethodDescriptorType,
+    types.WrapperDescriptorType, types.MemberDescriptorType, types.GetSetDescriptorType, type,
+)  # fmt: skip
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 SHARED = frozenset("float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split())
 
@@ -58,8 +63,9 @@ def from_torch(module: Any, *, compile: bool = True) -> nn.Module:
     ties stay ties. compile: the forward is captured and compiled at its first call.
 
     TypeError for what is no torch module, RuntimeError for one whose tensors lie on two devices,
-    Unsupported for tensors that DLPack does not carry (subclasses, sparse ones, float8) and for
-    modules with hooks. A name that Rushlight lacks raises where the program uses it.
+    Unsupported for tensors that DLPack does not carry (subclasses, sparse ones, float8), for
+    modules with hooks and for classes with a metaclass or descriptors of their own. A name that
+    Rushlight lacks raises where the program uses it.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(module, getattr(torch.nn, "Module", ())):
@@ -133,6 +139,15 @@ class World:
             return type(x)(self.value(x.__func__))
         if isinstance(x, property):
             return property(*(self.value(f) for f in (x.fget, x.fset, x.fdel)))
+        if isinstance(x, functools.cached_property):
+            made = self.keep(x, functools.cached_property(self.value(x.func)))
+            if x.attrname is not None:
+                made.__set_name__(None, x.attrname)
+            return made
+        if isinstance(x, functools._lru_cache_wrapper):
+            return self.keep(
+                x, functools.lru_cache(**x.cache_parameters())(self.value(x.__wrapped__))
+            )
         return self.container(x)
 
     def container(self, x: Any) -> Any:
@@ -211,9 +226,20 @@ class World:
                 base._raise()
         space = {k: v for k, v in cls.__dict__.items() if k not in ("__dict__", "__weakref__")}
         meta: Any = type(cls) if type(cls).__module__ in ("abc", "typing") else type
+        if meta is type and type(cls) is not type and not of_torch(type(cls).__module__):
+            what = f"{cls.__qualname__} has a metaclass, {type(cls).__qualname__}"
+            raise Unsupported("from_torch", what)
         made = self.keep(cls, meta(cls.__name__, bases, {"__module__": cls.__module__}))
         for k, v in space.items():
             if k not in ("__module__", "__doc__", "__abstractmethods__", "_abc_impl"):
+                if hasattr(type(v), "__get__") and not isinstance(v, DESCRIPTORS):
+                    what = f"{cls.__qualname__}.{k} is a descriptor, a {type(v).__name__}"
+                    raise Unsupported("from_torch", what)
+                if k == "__init_subclass__":  # what it did is among the attributes
+                    self.later.insert(
+                        0, functools.partial(type.__setattr__, made, k, self.value(v))
+                    )
+                    continue
                 type.__setattr__(made, k, self.value(v))
         made.__doc__ = cls.__doc__
         return made

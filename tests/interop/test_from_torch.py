@@ -1,5 +1,6 @@
 """from_torch(module): torch's modules on torch's memory, in Rushlight."""
 
+import functools
 import math
 
 import pytest
@@ -169,3 +170,67 @@ def test_what_cannot_be_shared_is_refused_by_name():
     hooked.register_forward_hook(lambda *a: None)
     with pytest.raises(Unsupported, match="Linear has hooks"):
         from_torch(hooked)
+
+
+class Cached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(3))
+
+    @functools.cached_property
+    def twice(self):
+        return torch.add(self.w, self.w)
+
+    @staticmethod
+    @functools.lru_cache(maxsize=4)
+    def ramp(n):
+        return torch.arange(n)
+
+    def forward(self, x):
+        return x * self.twice + self.ramp(3)
+
+
+def test_cached_properties_and_functions_are_built_again():
+    ours = from_torch(Cached(), compile=False)
+    x = rushlight.ones(3)
+    assert ours(x).tolist() == [2.0, 3.0, 4.0] and ours(x).tolist() == [2.0, 3.0, 4.0]
+    assert isinstance(ours.twice, rushlight.Tensor) and ours.twice is ours.twice
+
+
+def test_metaclasses_and_other_descriptors_are_refused_by_name():
+    class Meta(type):
+        pass
+
+    class Made(nn.Linear, metaclass=Meta):
+        pass
+
+    class Twice:
+        def __init__(self, f):
+            self.f = f
+
+        def __get__(self, x, kind=None):
+            return self.f(self.f(x))
+
+    class Described(nn.Linear):
+        more = Twice(lambda x: torch.relu(x))
+
+    for kind, why in ((Made, "metaclass, .*Meta"), (Described, "more is a descriptor, a Twice")):
+        with pytest.raises(Unsupported, match=why):
+            from_torch(kind(2, 2))
+
+
+class Named(nn.Module):
+    def __init_subclass__(cls, **given):
+        super().__init_subclass__(**given)
+        cls.called = cls.__name__.lower()
+
+
+class Child(Named):
+    def forward(self, x):
+        return (torch.relu(x), self.called)
+
+
+def test_what_a_class_does_to_those_made_of_it_is_done_once():
+    ours = from_torch(Child(), compile=False)
+    assert ours(rushlight.ones(1))[1] == "child"
+    assert type("Late", (type(ours),), {}).called == "late"
