@@ -100,12 +100,13 @@ def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
 
     left: Counter[str] = Counter()
     draw_masks_first(torch, gm)
+    known: dict[Any, str] = {}  # nodes -> why they are not ours
 
     class Support(OperatorSupportBase):  # type: ignore[misc]
         def is_node_supported(self, submodules: Any, node: Any) -> bool:
             if node.op != "call_function":
                 return False
-            why = refusal(torch, node)
+            why = refusal(torch, node, known)
             if why:
                 left[name_of(node.target)] += 1
                 refuse("fallback.no_definition", name_of(node.target), why)
@@ -199,10 +200,16 @@ def bernoulli(shape: tuple, stride: tuple, p: float) -> Any:
     return torch.empty_strided(shape, stride, dtype=torch.bool).bernoulli_(p)
 
 
-def refusal(torch: Any, node: Any) -> str:
-    """Why a node is not ours; empty where it is."""
+def refusal(torch: Any, node: Any, known: dict[Any, str]) -> str:
+    """Why a node is not ours; empty where it is. `known`: of nodes that were asked about."""
+    if node not in known:
+        known[node] = refused(torch, node, known)
+    return known[node]
+
+
+def refused(torch: Any, node: Any, known: dict[Any, str]) -> str:
     if node.target is operator.getitem:
-        return "" if not refusal(torch, node.args[0]) else "part of a result that is torch's"
+        return "part of a result that is torch's" if refusal(torch, node.args[0], known) else ""
     base = name_of(node.target)
     if not str(getattr(node.target, "_schema", "")).startswith("aten::"):
         return "no operator of ATen's"
@@ -372,7 +379,7 @@ def inductor() -> Callable:
     from rushlight.dynamo.backends import BACKENDS, resolve
 
     if "inductor" not in BACKENDS:
-        assert sys.modules["rushlight"].compile
+        getattr(sys.modules["rushlight"], "compile")  # noqa: B009  (what is asked for is loaded)
     return resolve("inductor")  # type: ignore[no-any-return]
 
 
