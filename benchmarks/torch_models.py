@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BOUND = 1e-4
+BOUND, SLOW = 1e-4, 1.2  # gradients and times, of eager mode's, beyond which a model is named
 
 
 def run(options: argparse.Namespace) -> None:
@@ -81,11 +82,14 @@ def table(options: argparse.Namespace) -> None:
     ours = [r for (_, backend), r in latest.items() if backend == "rushlight"]
     good = [r for r in ours if "error" not in r]
     shares = [share(r) for r in good]
-    print(f"{len(ours)} models: {len(good)} run; of {sum(r['ours'] for r in good)} nodes that are "
+    families = Counter(r["model"].partition("/")[0] for r in ours)
+    print(f"{len(ours)} models ({', '.join(f'{n} of {k}' for k, n in families.items())}): "
+          f"{len(good)} run; of {sum(r['ours'] for r in good)} nodes that are "
           f"Rushlight's and {sum(sum(r['left'].values()) for r in good)} that stay torch's, the "
           f"least share of ours in a model is {min(shares):.1%}. Largest relative difference from "
-          f"eager mode: values {max(max(r['values'], r['training_values']) for r in good):.1e}, "
-          f"gradients {max(r['gradients'] for r in good):.1e}.\n")  # fmt: skip
+          f"eager mode: values in evaluation {bounded(good, 'values')}, in training "
+          f"{bounded(good, 'training_values')}; gradients {bounded(good, 'gradients')}. Over {SLOW} of eager mode's time: inference of "
+          f"{slow(good, 0)}; training of {slow(good, 1)}.\n")  # fmt: skip
     print("| model | graphs | compiled parts | nodes ours | left to torch | values | gradients "
           "| compiling, s | steady / eager: inference, training |")  # fmt: skip
     print("| --- " * 9 + "|")
@@ -117,6 +121,19 @@ def table(options: argparse.Namespace) -> None:
               f"| {listed(both, 2)} |")  # fmt: skip
     print(f"\nGeometric means: compiling {statistics.geometric_mean(firsts):.2f}, steady "
           f"{statistics.geometric_mean(steadies):.2f} of Inductor's.")  # fmt: skip
+
+
+def bounded(rows: list[dict], key: str) -> str:
+    """The largest number up to BOUND, and what is above it."""
+    over = [f"{r['model']} ({r[key]:.1e})" for r in rows if r[key] > BOUND]
+    text = f"{max((r[key] for r in rows if r[key] <= BOUND), default=0.0):.0e}"
+    return text + (f", but for {len(over)} models: {', '.join(over)}" if over else "")
+
+
+def slow(rows: list[dict], which: int) -> str:
+    ratios = {r["model"]: r["steady"][which] / r["eager"][which] for r in rows}
+    found = sorted((k for k in ratios if ratios[k] > SLOW), key=ratios.get, reverse=True)
+    return ", ".join(f"{name} ({ratios[name]:.2f})" for name in found) or "none"
 
 
 def share(row: dict) -> float:
