@@ -88,7 +88,8 @@ def table(options: argparse.Namespace) -> None:
           f"Rushlight's and {sum(sum(r['left'].values()) for r in good)} that stay torch's, the "
           f"least share of ours in a model is {min(shares):.1%}. Largest relative difference from "
           f"eager mode: values in evaluation {bounded(good, 'values')}, in training "
-          f"{bounded(good, 'training_values')}; gradients {bounded(good, 'gradients')}. Over {SLOW} of eager mode's time: inference of "
+          f"{bounded(good, 'training_values')}; gradients {bounded(good, 'gradients')}. Over "
+          f"{SLOW} of eager mode's time: inference of "
           f"{slow(good, 0)}; training of {slow(good, 1)}.\n")  # fmt: skip
     print("| model | graphs | compiled parts | nodes ours | left to torch | values | gradients "
           "| compiling, s | steady / eager: inference, training |")  # fmt: skip
