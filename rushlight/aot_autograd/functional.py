@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 
 from rushlight import dtypes, sym
 from rushlight.errors import Unsupported, UserError
-from rushlight.fx.graph import Graph, same_layout, same_size
+from rushlight.fx.graph import Graph, Names, same_layout, same_size
 from rushlight.fx.tracing import (
-    Names,
     Proxy,
     Tracer,
     environment,

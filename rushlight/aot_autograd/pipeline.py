@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from rushlight import dtypes, trace
 from rushlight.errors import UserError
-from rushlight.fx.graph import CALL, OUTPUT, PLACEHOLDER, Graph, Node, Var, map_variables
+from rushlight.fx.graph import CALL, OUTPUT, PLACEHOLDER, Graph, Names, Node, Var, map_variables
 from rushlight.fx.interpreter import run
 from rushlight.fx.passes import record
 from rushlight.fx.rewrite import merge_equal_calls, remove_dead_code
-from rushlight.fx.tracing import Names, Proxy, Tracer, flat, from_recording
+from rushlight.fx.tracing import Proxy, Tracer, flat, from_recording
 from rushlight.ops.declare import Arguments, Op, derived, many, none
 from rushlight.ops.derivatives import TAPES, pull_back
 from rushlight.ops.layouts import dense

@@ -25,6 +25,7 @@ from typing import Any
 from rushlight.errors import CompilerBug
 from rushlight.sym import ShapeEnv, Sym
 
+from .graph import Names
 from .printing import annotation
 
 KINDS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
@@ -74,7 +75,7 @@ class CallGraph:
     def __init__(self, name: str = "forward") -> None:
         self.name = name
         self.nodes: list[CallNode] = []
-        self.names: set[str] = set()
+        self.names = Names()
         self.constants: dict[str, Any] = {}
         self.effects = False  # whether a node does more than make its result
         self.random = False  # whether it draws from the default stream
@@ -91,11 +92,7 @@ class CallGraph:
         base = re.sub(r"\W", "_", base, flags=re.ASCII).strip("_").lower() or "value"
         if base[0].isdigit() or keyword.iskeyword(base) or base in RESERVED:
             base = f"v_{base}"
-        name, i = base, 1
-        while name in self.names:
-            name, i = f"{base}_{i}", i + 1
-        self.names.add(name)
-        return name
+        return self.names.fresh(base)
 
     def placeholder(self, name: str) -> CallNode:
         node = self.add("placeholder", name, name=name)

@@ -106,7 +106,7 @@ class CallParser:
                 raise self.wrong(note, "not a layout") from None
         if place:
             node.meta["where"] = place
-        self.result.names.add(name)
+        self.result.names.used.add(name)
         self.result.nodes.append(node)
 
     def path(self, a: Any) -> str | None:

@@ -17,7 +17,8 @@ counter of random numbers): the graph is called with their values, after its ten
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import keyword
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from functools import cached_property
@@ -264,3 +265,23 @@ def same_layout(x: Layout, y: Layout) -> bool:
         and all(map(same_size, x.shape, y.shape))
         and all(map(same_size, x.strides, y.strides))
     )
+
+
+class Names:
+    """Names that no value of a graph has yet. `taken` from the start: those of symbols."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.used = set(taken)
+        self.counts: dict[str, int] = {}  # names of each base that are surely used
+
+    def fresh(self, base: str) -> str:
+        if keyword.iskeyword(base):
+            base += "_"
+        i = self.counts.get(base, 0)
+        name = f"{base}_{i}" if i else base
+        while name in self.used:
+            i += 1
+            name = f"{base}_{i}"
+        self.used.add(name)
+        self.counts[base] = i + 1
+        return name

@@ -10,7 +10,6 @@ a run of the graph has is refused, and so is writing in place.
 from __future__ import annotations
 
 import inspect
-import keyword
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -23,7 +22,18 @@ from rushlight.ops.values import METHODS, TABLE, Value
 from rushlight.reasons import refuse
 from rushlight.trace import short_path
 
-from .graph import ATTRIBUTE, CALL, OUTPUT, PLACEHOLDER, Graph, Node, Origin, Var, map_variables
+from .graph import (
+    ATTRIBUTE,
+    CALL,
+    OUTPUT,
+    PLACEHOLDER,
+    Graph,
+    Names,
+    Node,
+    Origin,
+    Var,
+    map_variables,
+)
 from .interpreter import run
 
 
@@ -306,26 +316,6 @@ def node_of(call: Call, look: Callable, names: Names, known: dict) -> Node:
     links = [Origin("", call.where)] if call.where else []
     links += [Origin(what, where) for what, where in call.parents]
     return Node(CALL, op, tuple(map(look, bound.values)), tuple(outs), tuple(links))
-
-
-class Names:
-    """Names that no value has yet; symbols' names are taken from the start."""
-
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self.used = set(taken)
-        self.counts: dict[str, int] = {}  # names of each base that are surely used
-
-    def fresh(self, base: str) -> str:
-        if keyword.iskeyword(base):
-            base += "_"
-        i = self.counts.get(base, 0)
-        name = f"{base}_{i}" if i else base
-        while name in self.used:
-            i += 1
-            name = f"{base}_{i}"
-        self.used.add(name)
-        self.counts[base] = i + 1
-        return name
 
 
 def flat(v: Any) -> list:

@@ -21,6 +21,7 @@ from rushlight.fx.graph import (
     CALL,
     OUTPUT,
     Graph,
+    Names,
     Node,
     Var,
     map_variables,
@@ -28,7 +29,6 @@ from rushlight.fx.graph import (
     same_size,
 )
 from rushlight.fx.rewrite import merge_equal_calls, remove_dead_code
-from rushlight.fx.tracing import Names
 from rushlight.ops.declare import Arguments, Op
 from rushlight.ops.values import TABLE
 
