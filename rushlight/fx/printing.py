@@ -22,7 +22,8 @@ from rushlight.ops.layouts import Layout, dense
 from .graph import ATTRIBUTE, CALL, OUTPUT, PLACEHOLDER, Graph, Node, Var, same_layout
 
 
-def show(graph: Graph) -> str:
+def header(graph: Graph) -> list[str]:
+    """The lines above the nodes."""
     lines = []
     if graph.made_by:
         lines.append(f"# {graph.made_by}, {graph.milliseconds:.2f} ms")
@@ -31,9 +32,16 @@ def show(graph: Graph) -> str:
     head = ", ".join(f"{v.name}: {annotation(v.layout)}" for v in graph.inputs)
     if graph.numbers:
         head = ", ".join([*([head] if head else []), "*", *(f"{n}: int" for n in graph.numbers)])
-    lines.append(f"def {graph.name}({head}):")
-    lines += ["    " + line(n) for n in graph.nodes if n.kind != PLACEHOLDER]
-    return "\n".join(lines) + "\n"
+    return [*lines, f"def {graph.name}({head}):"]
+
+
+def printed(graph: Graph) -> list[Node]:
+    """The nodes that have a line each."""
+    return [n for n in graph.nodes if n.kind != PLACEHOLDER]
+
+
+def show(graph: Graph) -> str:
+    return "\n".join([*header(graph), *("    " + line(n) for n in printed(graph))]) + "\n"
 
 
 def line(node: Node) -> str:
@@ -54,10 +62,8 @@ def line(node: Node) -> str:
 
 def source_map(graph: Graph) -> dict[int, tuple[str, ...]]:
     """Line of the printed graph, from 1 -> the node's origins, outermost first."""
-    start = 1 + bool(graph.made_by) + len(graph.env.guards)
-    start += sum("(" not in name for name in graph.env.hints)
-    nodes = [n for n in graph.nodes if n.kind != PLACEHOLDER]
-    return {start + i: tuple(map(str, n.origins)) for i, n in enumerate(nodes, 1) if n.origins}
+    first = len(header(graph)) + 1
+    return {i: tuple(map(str, n.origins)) for i, n in enumerate(printed(graph), first) if n.origins}
 
 
 def annotation(layout: Layout) -> str:
