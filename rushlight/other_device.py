@@ -2,7 +2,7 @@
 and its kernels are compiled by Triton, as far as machine code. Nothing of it runs, and no GPU need
 be there.
 
-Takes graphs as the lowering gets them (`passes.settings.also`); gives trace records of the stages.
+Takes graphs as the lowering gets them (`passes.changed(also=...)`); gives trace records of stages.
 Invariant: the program's own compilation is what it would be without.
 """
 
@@ -29,17 +29,15 @@ DEVICE = "cuda:0"
 @contextmanager
 def compiled_for_gpu(architecture: int = ARCHITECTURE) -> Iterator[None]:
     """Graphs that are lowered inside are compiled for a GPU, too, under the same labels."""
-    before = passes.settings.also
 
     def also(graph: Graph, label: str) -> None:
         with trace.about(graph=label):
             compile_kernels(graph, architecture)
 
-    passes.settings.also = also
-    try:
+    now = passes.settings
+    with passes.changed(now.disabled, now.limit, now.verify, now.instead, also) as inside:
+        inside.ran = now.ran  # one count for the limit
         yield
-    finally:
-        passes.settings.also = before
 
 
 def compile_kernels(graph: Graph, architecture: int) -> None:

@@ -24,14 +24,15 @@ Pass = Callable[[Graph], Graph]
 class Settings:
     """What the runner leaves out and checks. `limit`: how many passes run at all, counted over
     everything since it was set; the others are left out (for bisecting). `instead`: what a lowering
-    calls with (graph, ends, frozen), and gives back, where no graph is to be lowered."""
+    calls with (graph, ends, frozen), and gives back, where no graph is to be lowered. `also`: what
+    it calls with (graph, label) once that is compiled."""
 
     def __init__(self) -> None:
         self.disabled: frozenset[str] = frozenset()
         self.limit: int | None = None
         self.verify = False
         self.instead: Callable | None = None
-        self.also: Callable | None = None  # called with (graph, label) of what is to be lowered
+        self.also: Callable | None = None
         self.ran: list[str] = []
 
     def takes(self, name: str) -> bool:
@@ -50,12 +51,13 @@ def changed(
     limit: int | None = None,
     verify: bool = True,
     instead: Callable | None = None,
+    also: Callable | None = None,
 ) -> Iterator[Settings]:
     """Other settings for the length of a `with` block."""
     global settings
     before, settings = settings, Settings()
     settings.disabled, settings.limit, settings.verify = frozenset(disabled), limit, verify
-    settings.instead = instead
+    settings.instead, settings.also = instead, also
     try:
         yield settings
     finally:
