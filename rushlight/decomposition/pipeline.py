@@ -8,7 +8,6 @@ takes decompose(graph, to="primitive")   scalar and row bodies too, down to the 
 from __future__ import annotations
 
 from rushlight.errors import UserError
-from rushlight.fx import passes
 from rushlight.fx.graph import Graph, Var, same_layout
 from rushlight.fx.passes import run_passes
 from rushlight.fx.rewrite import apply_rules, merge_equal_calls, remove_dead_code
@@ -58,8 +57,10 @@ def decompose(graph: Graph, to: str = "operator") -> Graph:
 
 def forget_gradients(graph: Graph) -> Graph:
     """Once derivatives are taken, what only they told apart is one value."""
-    if not passes.settings.takes("forget_gradients"):
-        return graph
+    return run_passes(graph, (drop_gradient_marks,), "decomposition")
+
+
+def drop_gradient_marks(graph: Graph) -> Graph:
     table: dict[Var, Var] = {}
     for node in graph.calls:
         at = GRADIENT_MARKS.get(node.op.name)
