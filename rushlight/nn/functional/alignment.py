@@ -2,9 +2,16 @@
 
 from rushlight import eager
 from rushlight.eager.casting import casts
-from rushlight.nn.functional.shared import _reduced
+from rushlight.nn.functional.shared import _reduced, _reduction
 
 NEVER = -1e30  # the logarithm of a probability of 0, which can be added to
+
+
+def _row(length):
+    """The length of a single sequence, in any form, as lengths of a batch of one."""
+    if isinstance(length, eager.Tensor):
+        return length.reshape(1)
+    return [length] if isinstance(length, int) else length
 
 
 def _lengths(values, name, count, most):
@@ -37,16 +44,12 @@ def ctc_loss(
     divides each loss by its target's length first. zero_infinity: losses of targets that do not
     fit are 0, with their gradients.
     """
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"{reduction} is not a valid value for reduction")
+    reduction = _reduction(reduction)
     single = log_probs.dim() == 2
     if single:
         log_probs = log_probs.unsqueeze(1)
         targets = targets.reshape(1, -1)
-        one = lambda v: (
-            v.reshape(1) if isinstance(v, eager.Tensor) else [v] if isinstance(v, int) else v
-        )
-        input_lengths, target_lengths = one(input_lengths), one(target_lengths)
+        input_lengths, target_lengths = _row(input_lengths), _row(target_lengths)
     steps, count, classes = log_probs.shape
     if not 0 <= blank < classes:
         raise RuntimeError(f"[ctc_loss] blank must be in label range, got {blank} of {classes}")
@@ -78,8 +81,8 @@ def ctc_loss(
     alpha = eager.where(place < 2, seen[0], NEVER) if steps else seen.sum(0) * 0 + NEVER
     for t in range(1, steps):
         padded = eager.cat([never, alpha], 1)
-        one, two = padded[:, 1:-1], eager.where(skip, padded[:, :-2], NEVER)
-        moved = eager.logsumexp(eager.stack([alpha, one, two]), 0) + seen[t]
+        before, skipped = padded[:, 1:-1], eager.where(skip, padded[:, :-2], NEVER)
+        moved = eager.logsumexp(eager.stack([alpha, before, skipped]), 0) + seen[t]
         alpha = eager.where((frame > t).unsqueeze(1), moved, alpha)
     ends = eager.where((place == last) | (place == last - 1), alpha, NEVER)
     loss = -eager.logsumexp(ends, 1)

@@ -28,7 +28,7 @@ def affine_grid(theta, size, align_corners=None):
     """
     align_corners = _warned("affine_grid", align_corners)
     dims = len(size) - 2
-    if dims not in (1 + 1, 3) or tuple(theta.shape[1:]) != (dims, dims + 1) or theta.dim() != 3:
+    if dims not in (2, 3) or tuple(theta.shape[1:]) != (dims, dims + 1) or theta.dim() != 3:
         raise ValueError(
             f"[affine_grid] Expected a batch of {dims}D affine matrices of shape Nx{dims}x"
             f"{dims + 1} for size {list(size)}. Got {list(theta.shape)}."
