@@ -2,8 +2,9 @@
 
     python -m benchmarks.attention_tiles [--torch] [--check] [--tiles] [--case b,h,s,d[,causal]] ...
 
---check compares outputs and gradients with torch's; --tiles times the candidates below, which are
-compiled first; without it the table's tiles are timed. Each line is JSON.
+--check compares outputs and gradients with torch's, and ends with 1 where they are off; --tiles
+times the candidates below, which are compiled first; without it the table's tiles are timed. Each
+line is JSON.
 """
 
 import argparse
@@ -146,13 +147,13 @@ def tiles(case):
 
 
 def check():
-    """Outputs and gradients against torch's in float32, of the same numbers."""
+    """Whether outputs and gradients are torch's in float32, of the same numbers."""
     import numpy as np
     import torch
 
     import rushlight as rl
 
-    rng = np.random.default_rng(0)
+    rng, good = np.random.default_rng(0), True
     for dtype in ("bfloat16", "float16"):
         for (b, h, g, s, t, d), causal, masked in (
             ((2, 4, 4, 512, 512, 64), False, None),
@@ -190,6 +191,8 @@ def check():
                 grads = module.autograd.grad(out, (q, k, v), low[3])
                 found[name] = [x.detach().float().cpu().numpy() for x in (out, *grads)]
             off = [float(np.abs(x - y).max() / np.abs(y).max()) for x, y in zip(*found.values())]
+            near = max(off) < (2e-2 if dtype == "bfloat16" else 3e-3)
+            good = good and near
             told(
                 what="check",
                 dtype=dtype,
@@ -197,9 +200,10 @@ def check():
                 causal=causal,
                 masked=masked,
                 off=[round(x, 5) for x in off],
-                good=max(off) < (2e-2 if dtype == "bfloat16" else 3e-3),
+                good=near,
             )
     told(what="counts", **rl.cuda.counts())
+    return good
 
 
 def main():
@@ -211,8 +215,8 @@ def main():
     parser.add_argument("--with", dest="module", default="rushlight", help=argparse.SUPPRESS)
     given = parser.parse_args()
     cases = given.case or CASES
-    if given.check:
-        check()
+    if given.check and not check():
+        sys.exit(1)
     if given.tiles:
         for case in cases:
             tiles(case)
