@@ -1,4 +1,4 @@
-"""Links of the documentation lead to files of the repository."""
+"""Links of the documentation lead to files of the repository, and lists of files are whole."""
 
 import re
 import subprocess
@@ -29,3 +29,9 @@ def test_every_relative_link_leads_to_a_tracked_file():
             if name not in files and not any(f.startswith(f"{name}/") for f in files if name):
                 lost.append(f"{page.name}: {target}")
     assert found > 10 and not lost, lost
+
+
+def test_the_page_of_dynamo_names_all_its_tests():
+    page = (ROOT / "docs" / "dynamo.md").read_text(encoding="utf-8")
+    names = [path.name for path in (ROOT / "tests" / "dynamo").glob("test_*.py")]
+    assert names and not [name for name in names if f"`{name}`" not in page]

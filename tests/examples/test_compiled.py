@@ -283,11 +283,10 @@ def test_one_graph_serves_batches_of_the_encoder():
     model = program.Encoder(facts).eval()
     for x in model.parameters():
         rushlight.nn.init.normal_(x, std=0.2)
-    compiled = rushlight.compile(model)
-    with rushlight.no_grad(), trace.collect("dynamo") as records:
+    compiled = rushlight.compile(model, fullgraph=True)
+    with rushlight.no_grad():
         for batch in (1, 2, 3, 8, 17, 32, 33, 64):
             ids = rushlight.randint(0, 100, (batch, 16))
             mask = rushlight.ones(batch, 16, dtype=rushlight.bool)
             assert rushlight.allclose(compiled(ids, mask), model(ids, mask), atol=1e-5)
-    captured = [r for r in records if "captured" in r.text or r.name.endswith("captured")]
-    assert 1 <= len(captured) <= 2, [r.text for r in captured]
+    assert len(graphs()) == 2
