@@ -59,7 +59,7 @@ def compiled(
         if of_tape(n):
             refuse("fallback.tape", what, "it runs Python code in backward", where=where)
         else:
-            refuse("fallback.recurrent", what, "its kernels are faster than a graph", where=where)
+            refuse("fallback.recurrent", what, "its own kernels run it", where=where)
     return Parts(graph, split(graph, outside), partial(make, check=check))
 
 

@@ -28,8 +28,8 @@ from .attributes import (
     type_of,
 )
 from .breaks import served, unsupported
-from .classes import build_class, new_object
-from .iteration import END, get_iter, settle, step
+from .classes import build_class, namespace_init, new_object
+from .iteration import END, get_iter, listed, settle, step
 from .leaves import NATIVE_LEAVES
 from .tensors import TensorMethod, type_name
 from .variables.numbers import SymFloat, SymInt, hint
@@ -193,8 +193,6 @@ def looked_at(f: Any, value: Any) -> Any:
 
 def class_method(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     """`dict.fromkeys(...)`, `tuple.__new__(cls, items)`."""
-    from .iteration import listed
-
     check(function, args)
     args = tuple(listed(f, a) if hasattr(a, "__next__") else f.state.realize_all(a) for a in args)
     return f.state.note_made(settle(f, f.state.native(function, *args, **kwargs)))
@@ -276,8 +274,6 @@ def method(f: Any, owner: Any, function: Any, args: tuple, kwargs: dict) -> Any:
 
 def whole(f: Any, value: Any) -> Any:
     """What a container is extended by, listed before anything is changed."""
-    from .iteration import listed
-
     if type(value) is InstanceDict:
         from .containers import mapping_items
 
@@ -314,8 +310,6 @@ def call_descriptor(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
         if handler is not None:
             return served(handler, f, *args, **kwargs)
         if function is types.SimpleNamespace.__init__:
-            from .classes import namespace_init
-
             return namespace_init(f, *args, **kwargs)
         raise unsupported(f"{function.__qualname__} of an object", "it is not modelled")
     if (

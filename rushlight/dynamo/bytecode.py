@@ -197,9 +197,14 @@ def bare_super(listed: tuple[Instruction, ...], n: int) -> bool:
     """Whether `super()` without arguments begins there: it reads the frame's first variable and its
     `__class__`, though no instruction says so."""
     i = listed[n]
-    if i.name != "LOAD_GLOBAL" or i.value != "super" or not (i.arg or 0) & 1:
-        return False
-    return listed[n + 1].name in ("PRECALL", "CALL") and listed[n + 1].arg == 0
+    loaded = (bool((i.arg or 0) & 1), i.value)
+    return i.name == "LOAD_GLOBAL" and calls_super(loaded, listed[n + 1])
+
+
+def calls_super(loaded: Any, after: Any) -> bool:
+    """Of (whether it will be called, name) of a global that is loaded, and the instruction after
+    it in our form or the assembler's."""
+    return loaded == (True, "super") and after.name in ("PRECALL", "CALL") and after.arg == 0
 
 
 @lru_cache(maxsize=1024)

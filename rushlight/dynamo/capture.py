@@ -24,7 +24,7 @@ from .guards import Guard
 from .operators import Operators
 from .sources import Roots, Source
 from .tensors import TensorMethod
-from .variables.numbers import SymFloat, SymInt
+from .variables.numbers import SymFloat, SymInt, hint, hint_fixed
 from .variables.objects import Cell, Function, Instance, Lazy, Method, Opaque, Reenter
 from .variables.tensor import TensorVar
 from .wrapping import Wrapping
@@ -326,8 +326,6 @@ class Capture(Operators, Wrapping):
 
     def float_now(self, function: Any, *args: Any) -> Any:
         """The value now; where it raises, that is so for these values only."""
-        from .variables.numbers import hint, hint_fixed
-
         try:
             return self.native(function, *map(hint, args))
         except Exception:

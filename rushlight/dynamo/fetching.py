@@ -15,7 +15,7 @@ from .bytecode import VERSION, parameters
 from .emit import call_of, const
 from .sources import Source
 
-FEW = 4  # inputs that are as quickly read one by one
+FEW = 4  # inputs that are read one by one
 INPUTS = ".inputs"
 
 

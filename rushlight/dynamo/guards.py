@@ -73,7 +73,7 @@ def short(value: Any) -> str:
     )
 
 
-# Cheap and telling checks first.
+# The kinds in the order of the checks.
 ORDER = ("mode", "tensor", "isnot", "is", "none", "type", "eq", "ints", "float", "len", "keys")
 RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 

@@ -12,9 +12,9 @@ from typing import Any
 from .attributes import load_attr, type_of
 from .breaks import unsupported
 from .bytecode import VERSION, Instruction, is_generator
-from .generators import begin_generator
+from .generators import Generator, begin_generator
 from .interpreter import NULL, RETURN, YIELD, Frame, Position, Previous, handler
-from .iteration import END, get_iter, step
+from .iteration import END, get_iter, listed, step
 from .leaves import Region
 from .variables.objects import Function
 
@@ -128,7 +128,6 @@ def call_kw(f: Frame, i: Instruction) -> None:
 @handler("CALL_FUNCTION_EX")
 def call_function_ex(f: Frame, i: Instruction) -> None:
     from .containers import mapping_items
-    from .iteration import listed
 
     kwargs = f.pop() if (i.arg or 0) & 1 else {}
     args = f.pop()
@@ -327,8 +326,6 @@ def get_yield_from_iter(f: Frame, i: Instruction) -> None:
 
 @handler("SEND")
 def send(f: Frame, i: Instruction) -> None:
-    from .generators import Generator
-
     value, receiver = f.pop(), f.stack[-1]
     try:
         if value is None and not isinstance(receiver, Generator):

@@ -8,7 +8,7 @@ from typing import Any
 from .attributes import delete_attr, load_attr, store_attr, type_of
 from .breaks import unsupported
 from .bytecode import VERSION, Instruction
-from .containers import delete_item, get_item, set_item
+from .containers import contains, delete_item, get_item, mapping_items, set_item
 from .interpreter import NULL, Frame, handler
 from .numeric import binary, compare, in_place, unary
 from .variables.tensor import TensorVar
@@ -132,8 +132,6 @@ def identical(a: Any, b: Any) -> bool:
 
 @handler("CONTAINS_OP")
 def contains_op(f: Frame, i: Instruction) -> None:
-    from .containers import contains
-
     container, value = f.pop(), f.pop()
     f.push(contains(f, container, value) ^ bool(i.arg))
 
@@ -255,8 +253,6 @@ def set_update(f: Frame, i: Instruction) -> None:
 
 @handler("DICT_UPDATE")
 def dict_update(f: Frame, i: Instruction) -> None:
-    from .containers import mapping_items
-
     value = f.pop()
     for k, v in mapping_items(f, value):
         f.state.native(f.stack[-(i.arg or 0)].__setitem__, k, v)
@@ -264,8 +260,6 @@ def dict_update(f: Frame, i: Instruction) -> None:
 
 @handler("DICT_MERGE")
 def dict_merge(f: Frame, i: Instruction) -> None:
-    from .containers import mapping_items
-
     value = f.pop()
     target = f.state.fill(f.stack[-(i.arg or 0)])
     for k, v in mapping_items(f, value):

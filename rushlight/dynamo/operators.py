@@ -15,7 +15,7 @@ from rushlight import _core, dtypes, eager, sym
 from rushlight.eager import casting, indexing
 from rushlight.eager import operators as declared
 from rushlight.errors import CompilerBug, Unsupported
-from rushlight.fx.tracing import gathered
+from rushlight.fx.tracing import gathered, index
 from rushlight.ops import TABLE
 from rushlight.ops.declare import Arguments, Op, none
 from rushlight.ops.layouts import Layout
@@ -428,8 +428,6 @@ class Operators:
         return self.result(node, layout, [x], view=True)
 
     def sliced(self: Any, x: TensorVar, keys: tuple) -> Layout:
-        from rushlight.fx.tracing import index
-
         low = tuple(self.lower(k) for k in keys)
         try:
             return index(Fake(x.layout), low).layout

@@ -10,7 +10,7 @@ from typing import Any
 
 from bytecode import CellVar, Instr
 
-from .bytecode import bare_super, instructions
+from .bytecode import bare_super, calls_super, instructions
 
 LOOKERS = ("locals", "eval", "exec")
 LOOKERS_WITHOUT_ARGUMENTS = ("vars", "dir")
@@ -56,7 +56,10 @@ def with_super(items: Any, origin: Any) -> list:
     listed = list(items)
     for n, item in enumerate(listed):
         out.append(item)
-        if is_bare_super(listed, n):
+        if not isinstance(item, Instr) or item.name != "LOAD_GLOBAL":
+            continue
+        after = listed[n + 1]
+        if isinstance(after, Instr) and calls_super(item.arg, after):
             first = origin.co_varnames[0]
             cell = first in origin.co_cellvars
             out += [
@@ -69,12 +72,3 @@ def with_super(items: Any, origin: Any) -> list:
                 if listed[k].name == "CALL":
                     break
     return out
-
-
-def is_bare_super(items: list, n: int) -> bool:
-    """`bare_super` of the assembler's list."""
-    item = items[n]
-    if not (isinstance(item, Instr) and item.name == "LOAD_GLOBAL" and item.arg == (True, "super")):
-        return False
-    after = items[n + 1]
-    return isinstance(after, Instr) and after.name in ("PRECALL", "CALL") and after.arg == 0

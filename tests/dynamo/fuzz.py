@@ -17,6 +17,7 @@ import warnings
 
 import rushlight as rl
 from rushlight import config, dynamo
+from rushlight.fx.pausing import paused_collector
 
 from .both import outcome, seen
 from .comparing import same
@@ -106,8 +107,7 @@ def compare(seed, text):
 
 def main(count, first=0):
     wrong = 0
-    gc.disable()  # captures make many objects: a collection every few programs takes less time
-    with config.changed(strict=True):
+    with config.changed(strict=True), paused_collector():  # a collection every few programs
         for seed in range(first, first + count):
             if seed % 20 == 0:
                 gc.collect()
@@ -123,7 +123,6 @@ def main(count, first=0):
             if difference:
                 wrong += 1
                 print(f"---- seed {seed}: {difference}", flush=True)
-    gc.enable()
     print(f"{count} programs, {wrong} differ", flush=True)
     return wrong
 
