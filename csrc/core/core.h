@@ -162,8 +162,8 @@ class ModeScope {
 // ---- what Python registers
 
 struct Hooks {
-  PyObject *make_plan, *make_backward, *dispatch, *index, *format, *device, *open_device, *size,
-      *out_of_memory, *linear_algebra;
+  PyObject *make_plan, *make_backward, *make_part, *dispatch, *index, *format, *device, *open_device,
+      *size, *out_of_memory, *linear_algebra;
 };
 extern Hooks hooks;
 

@@ -122,15 +122,16 @@ Ref tensor_or_null(PyObject* o, Node* n, size_t i) {
   return Ref::borrow(o);
 }
 
-void call_node(Node* n, Grads& grads, bool keep, Grads& result);
+// `wanted`: bits of the edges whose gradients are; the others may be given or not.
+void call_node(Node* n, Grads& grads, bool keep, uint64_t wanted, Grads& result);
 
-void call_operator(Node* n, Grads& grads, bool keep, Grads& result) {
+void call_operator(Node* n, Grads& grads, bool keep, uint64_t wanted, Grads& result) {
   Backward* b = n->backward;
   if (!b) {  // a constant
     result.resize(n->nedges);
     return;
   }
-  Program* program = b->program;
+  Program* program = backward_part(b, wanted);
   int total = n->nouts + static_cast<int>(n->nsaved + n->nparams);
   if (program->ninputs != total)
     raise(PyExc_RuntimeError,
@@ -229,7 +230,7 @@ void call_view_of(Node* n, Grads& grads, Grads& result) {
 
 // A write through a view: outside the window the base's gradient passes, inside it the inner node
 // decides.
-void call_write_view(Node* n, Grads& grads, bool keep, Grads& result) {
+void call_write_view(Node* n, Grads& grads, bool keep, uint64_t wanted, Grads& result) {
   const NodeExtra* e = n->extra;
   rl::incref(e->base);
   Own<Tensor> base = copied(tensor_of(grads[0].py()), e->base);
@@ -238,11 +239,14 @@ void call_write_view(Node* n, Grads& grads, bool keep, Grads& result) {
       view.get(), rl::layout_dense(e->view->dtype, e->view->device, e->view->ndim, e->view->dims));
   Grads inner(e->inner->nouts), made;
   inner[0] = Ref(inside.release_object());
-  call_node(e->inner, inner, keep, made);
+  auto is_window = [&](uint32_t i) { return e->inner->edges[i].node && !n->edges[i + 1].node; };
+  uint64_t inside_wanted = wanted == kEvery ? kEvery : wanted >> 1;
+  for (uint32_t i = 0; i < e->inner->nedges && inside_wanted != kEvery; i++)
+    if (is_window(i)) inside_wanted |= uint64_t{1} << i;
+  call_node(e->inner, inner, keep, inside_wanted, made);
   Tensor* through = nullptr;  // the window may have been several operands
   for (uint32_t i = 0; i < e->inner->nedges; i++) {
-    bool is_window = e->inner->edges[i].node && !n->edges[i + 1].node;
-    if (is_window && made[i]) accumulate(through, Own<Tensor>(tensor_of(made[i].release())));
+    if (is_window(i) && made[i]) accumulate(through, Own<Tensor>(tensor_of(made[i].release())));
   }
   Ref value = through ? Ref(py(through)) : checked(PyLong_FromLong(0));
   assign(view.get(), value.py());
@@ -250,7 +254,7 @@ void call_write_view(Node* n, Grads& grads, bool keep, Grads& result) {
   for (Ref& g : made) result.push_back(std::move(g));
 }
 
-void call_node(Node* n, Grads& grads, bool keep, Grads& result) {
+void call_node(Node* n, Grads& grads, bool keep, uint64_t wanted, Grads& result) {
   if (n->released && n->had_saved)
     raise(PyExc_RuntimeError,
         "Trying to backward through the graph a second time: the values saved by %s were freed by "
@@ -264,10 +268,10 @@ void call_node(Node* n, Grads& grads, bool keep, Grads& result) {
     return;
   }
   switch (n->kind) {
-    case NodeKind::Operator: return call_operator(n, grads, keep, result);
+    case NodeKind::Operator: return call_operator(n, grads, keep, wanted, result);
     case NodeKind::Python: call_python(n, grads, result); break;
     case NodeKind::ViewOf: return call_view_of(n, grads, result);
-    case NodeKind::WriteView: call_write_view(n, grads, keep, result); break;
+    case NodeKind::WriteView: call_write_view(n, grads, keep, wanted, result); break;
     default: return;
   }
   if (!keep) node_release(n);
@@ -417,9 +421,22 @@ class Run {
     std::vector<Ref> before_hooks;
     bool hooked = n->extra && n->extra->post_hooks && PyDict_GET_SIZE(n->extra->post_hooks);
     if (hooked) before_hooks = grads;
-    call_node(n, grads, keep_, result);
+    call_node(n, grads, keep_, capturing_ ? wanted_of(n) : kEvery, result);
     if (hooked) after_node(n, before_hooks, result);
     distribute(n, result);
+  }
+
+  // Bits of the edges that lead to a gradient that is wanted.
+  uint64_t wanted_of(Node* n) {
+    if (n->nedges > 63) return kEvery;
+    uint64_t bits = 0, all = 0;
+    for (uint32_t i = 0; i < n->nedges; i++) {
+      if (!n->edges[i].node) continue;
+      Task* next = find(n->edges[i].node);
+      all |= uint64_t{1} << i;
+      if (next && next->relevant) bits |= uint64_t{1} << i;
+    }
+    return bits == all ? kEvery : bits;
   }
 
   // The gradient of x[i] or x[i:j] goes straight to its place in the gradient of x: pieces of one

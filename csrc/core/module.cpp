@@ -25,17 +25,17 @@ PyCFunction fn(F f) {
 // ---- registration
 
 PyObject* set_hooks(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {
-      "make_plan", "make_backward", "dispatch", "index", "format", "device", "open_device"};
-  PyObject** places[] = {&hooks.make_plan, &hooks.make_backward, &hooks.dispatch, &hooks.index,
-      &hooks.format, &hooks.device, &hooks.open_device};
+  static const char* names[] = {"make_plan", "make_backward", "make_part", "dispatch", "index",
+      "format", "device", "open_device"};
+  PyObject** places[] = {&hooks.make_plan, &hooks.make_backward, &hooks.make_part, &hooks.dispatch,
+      &hooks.index, &hooks.format, &hooks.device, &hooks.open_device};
   return guarded([&] {
     if (PyTuple_GET_SIZE(args)) raise(PyExc_TypeError, "set_hooks takes keywords only");
     PyObject *key, *value;
     Py_ssize_t at = 0;
     while (kwargs && PyDict_Next(kwargs, &at, &key, &value)) {
       int found = -1;
-      for (int i = 0; i < 7; i++)
+      for (int i = 0; i < 8; i++)
         if (!PyUnicode_CompareWithASCIIString(key, names[i])) found = i;
       if (found < 0) raise(PyExc_TypeError, "no hook named %R", key);
       if (value != Py_None && !PyCallable_Check(value))
@@ -220,7 +220,7 @@ PyObject* libraries_set(PyObject*, PyObject* args, PyObject* kwargs) {
 
 PyMethodDef functions[] = {
     {"set_hooks", fn(set_hooks), METH_VARARGS | METH_KEYWORDS,
-        "set_hooks(make_plan=, make_backward=, dispatch=, index=, format=, device=, open_device=)"},
+        "set_hooks(make_plan=, make_backward=, make_part=, dispatch=, index=, format=, device=, open_device=)"},
     {"set_slot", set_slot, METH_VARARGS,
         "set_slot(name, operator): a number slot of Tensor, or copy_"},
     {"set_method", set_method, METH_VARARGS,

@@ -489,7 +489,7 @@ Backward* plan_backward(Plan* p, Call& call, PyObject* const* outs, int nouts) {
           "O!OOOp;make_backward returns (program, operands, outs, params, undefined) or None",
           ProgramType, &program, &lists[0], &lists[1], &lists[2], &undefined))
     throw PythonError();
-  Backward* b = new Backward{1, nullptr, {}, {}, {}, undefined != 0, {}};
+  Backward* b = new Backward{1, nullptr, {}, {}, {}, undefined != 0, {}, {}};
   std::vector<int>* into[3] = {&b->operands, &b->outs, &b->params};
   const int bounds[3] = {call.tensors.size(), nouts, call.op->nparams};
   try {
@@ -515,8 +515,30 @@ Backward* plan_backward(Plan* p, Call& call, PyObject* const* outs, int nouts) {
   return b;
 }
 
+Program* backward_part(Backward* b, uint64_t wanted) {
+  auto known = [&]() -> Program* {
+    for (auto& [bits, program] : b->parts)
+      if (bits == wanted) return program;
+    return nullptr;
+  };
+  if (wanted == kEvery || !hooks.make_part) return b->program;
+  if (Program* p = known()) return p;
+  Ref bits = checked(PyLong_FromUnsignedLongLong(wanted)), made;
+  PyObject* args[2] = {reinterpret_cast<PyObject*>(b->program), bits.py()};
+  {
+    ModeScope off(mode & ~(kGrad | kRecords | kCasting));
+    made = checked(PyObject_Vectorcall(hooks.make_part, args, 2, nullptr));
+  }
+  if (Py_TYPE(made.py()) != ProgramType)
+    raise(PyExc_TypeError, "make_part returns a Program, got %s", Py_TYPE(made.py())->tp_name);
+  if (Program* p = known()) return p;  // another thread's
+  b->parts.emplace_back(wanted, reinterpret_cast<Program*>(made.release()));
+  return b->parts.back().second;
+}
+
 void backward_drop(Backward* b) {
   if (--b->refs) return;
+  for (auto& part : b->parts) Py_DECREF(reinterpret_cast<PyObject*>(part.second));
   Py_DECREF(reinterpret_cast<PyObject*>(b->program));
   for (PyObject* o : b->window) Py_DECREF(o);
   delete b;

@@ -75,8 +75,12 @@ struct Backward {
   // of select and slice: the call's arguments but for those in `params`, so that the engine can open
   // the same window on a gradient; owned
   std::vector<PyObject*> window;
+  // for some of the operands only: bits of these -> the program; owned
+  std::vector<std::pair<uint64_t, Program*>> parts;
 };
 void backward_drop(Backward*);
+constexpr uint64_t kEvery = ~uint64_t{0};
+Program* backward_part(Backward*, uint64_t wanted);  // borrowed
 
 // Device: not the CPU; its runtime made the plan
 enum class PlanKind : uint8_t { Leaf, Sized, Gemm, Routine, Assembly, Program, Write, View, Device };

@@ -116,6 +116,7 @@ def install():
             for hook, module, name in (
                 ("make_plan", "plan", "make_plan"),
                 ("make_backward", "backward", "make_backward"),
+                ("make_part", "program", "part"),
                 ("index", "indexing", "index"),
                 ("format", "printing", "text"),
                 ("open_device", "accelerator", "open_device"),

@@ -52,6 +52,42 @@ def live(calls, outputs):
     return kept[::-1]
 
 
+def part(program, bits):
+    """`program` for the outputs of these bits: the others are None, and what only they need does
+    not run. Its inputs stay as they are."""
+    outputs = tuple(o if bits >> i & 1 else ("c", None) for i, o in enumerate(program.outputs))
+    makers = {r: call for call in program.instructions for r in call[2]}
+    writes = (target("copy_"), target("fill_"))
+    needed, kept = registers_of(outputs), []
+    for call in reversed(program.instructions):
+        callee, spec, outs = call
+        writes_needed = callee in writes and needed & memory(spec[0], makers)
+        if writes_needed or needed.intersection(outs):
+            kept.append(call)
+            needed |= registers_of(spec)
+    return _core.Program(program.ninputs, kept[::-1], outputs, program.transparent)
+
+
+def registers_of(entries):
+    found = set()
+    for e in entries:
+        if e[0] == "l":
+            found |= registers_of(e[1])
+        elif e[0] in "ri":
+            found.add(e[1])
+    return found
+
+
+def memory(entry, makers):
+    """The registers of a view and of what it is a view of."""
+    found = registers_of([entry])
+    for r in tuple(found):
+        callee, spec, _ = makers.get(r, (None, (), ()))
+        if getattr(getattr(callee, "declaration", None), "kind", "") == "view":
+            found |= memory(spec[0], makers)
+    return found
+
+
 def wanted(view, calls, needed):
     """Whether the memory that a write goes to belongs to something needed: walk up the views."""
     if id(view) in needed:

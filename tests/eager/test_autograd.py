@@ -187,6 +187,49 @@ def test_backward_with_inputs(oracle):
         assert x.grad is not None and y.grad is None
 
 
+def test_what_leads_to_no_asked_input_does_not_run():
+    from rushlight.nn import functional as F
+
+    called = []
+
+    class Told(rl.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            called.append(1)
+            return g * 2
+
+    def products(inputs):
+        _core.record(True)
+        try:
+            found = rl.autograd.grad(y, inputs, retain_graph=True)
+        finally:
+            _core.record(False)
+            names = [r[3] for r in _core.records()]
+        return found, names.count("mm")
+
+    x, w, v, b = (rl.randn(4, 4, requires_grad=True) for _ in range(4))
+    h = F.linear(rl.relu(F.linear(x, w)), Told.apply(v))
+    h[1:] = h[1:].clone() * b[1:]  # a write through a window
+    h[:2].add_(b[2:] * 3)
+    y = h.sum()
+    every, count = products([x, w, v, b])
+    assert count == 4 and called == [1]
+    for i, expected in enumerate((2, 2, 1, 0)):
+        called.clear()
+        (alone,), count = products([(x, w, v, b)[i]])
+        assert alone.tolist() == every[i].tolist()
+        assert count == expected and called == [1] * (i == 2)
+    called.clear()
+    y.backward(inputs=[x], retain_graph=True)
+    assert not called and x.grad.tolist() == every[0].tolist() and w.grad is None
+    (twice,) = rl.autograd.grad(rl.autograd.grad(y, x, create_graph=True)[0].sum(), w)
+    assert twice.shape == w.shape
+
+
 def test_several_roots_in_one_run(oracle):
     for lib in (rl, oracle):
         x = lib.ones(3, requires_grad=True)

@@ -106,10 +106,14 @@ def test_first_order(case):
     want = slopes(lambda: weighted(op, values), xs, ds)
     for x in xs:
         x.requires_grad_()
-    grads = rl.autograd.grad(weighted(op, values), xs, allow_unused=True)
+    total = weighted(op, values)
+    grads = rl.autograd.grad(total, xs, allow_unused=True, retain_graph=True)
     got = sum((g * d).sum().item() for g, d in zip(grads, ds) if g is not None)
     for x, g in zip(xs, grads):
         assert g is None or (tuple(g.shape) == tuple(x.shape) and g.dtype == x.dtype)
+        (alone,) = rl.autograd.grad(total, x, allow_unused=True, retain_graph=True)
+        assert (alone is None) == (g is None)
+        assert g is None or np.array_equal(alone.numpy(), g.numpy(), equal_nan=True)
     assert abs(got - want) < 1e-6 * max(1, abs(want)), (got, want)
 
 
