@@ -109,7 +109,7 @@ def clone(x: Any, memory_format: Any = None) -> Any:
 
 
 def full_like(x: Any, value: Any, dtype: Any = None, **rest: Any) -> Any:
-    return factories.full(tuple(x.shape), value, dtype=dtype or x.dtype)
+    return factories.full(tuple(x.shape), value, dtype=dtype or x.dtype, device=x.device)
 
 
 def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None, **rest: Any) -> Any:
@@ -176,6 +176,13 @@ def over_channels(v: Any, x: Any) -> Any:
     return v.reshape((1, -1, *(1,) * (x.dim() - 2)))
 
 
+def both(weight: Any, bias: Any) -> tuple:
+    """A scale and a shift, or neither: the kernels take no other form."""
+    if weight is None and bias is not None:
+        return full_like(bias, 1.0), bias
+    return weight, full_like(weight, 0.0) if bias is None and weight is not None else bias
+
+
 def batch_norm_eval(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: Any, eps: Any
 ) -> Any:
@@ -189,7 +196,7 @@ def batch_norm(
     """(y, mean, 1 / deviation, and the running statistics after the batch)."""
     if not training:
         return (*batch_norm_eval(x, weight, bias, mean, var, momentum, eps), mean, var)
-    y, mu, spread, rstd = op("batch_norm_rows", x, weight, bias, eps)
+    y, mu, spread, rstd = op("batch_norm_rows", x, *both(weight, bias), eps)
     n = math.prod(x.shape) // x.shape[1]
     return y, mu, rstd, *op("running_step", mean, var, mu, spread, momentum, n / max(n - 1, 1))
 
@@ -197,7 +204,7 @@ def batch_norm(
 def batch_norm_without(
     x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
 ) -> Any:
-    y, mu, _, rstd = op("batch_norm_rows", x, weight, bias, eps)
+    y, mu, _, rstd = op("batch_norm_rows", x, *both(weight, bias), eps)
     return y, mu, rstd
 
 
@@ -231,9 +238,7 @@ def layer_norm_backward(
 def group_norm(
     x: Any, weight: Any, bias: Any, n: int, c: int, pixels: int, groups: int, eps: float
 ) -> Any:
-    if (weight is None) != (bias is None):
-        raise Unsupported("native_group_norm", "one of weight and bias without the other")
-    return op("native_group_norm", x, weight, bias, n, c, pixels, groups, eps)
+    return op("native_group_norm", x, *both(weight, bias), n, c, pixels, groups, eps)
 
 
 def group_norm_backward(

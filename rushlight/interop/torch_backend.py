@@ -95,19 +95,32 @@ def unknown(version: str) -> str:
 def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
     """One graph of AOTAutograd's, its supported runs of nodes compiled."""
     from functorch.compile import make_boxed_func
-    from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-    from torch.fx.passes.operator_support import OperatorSupportBase
 
     left: Counter[str] = Counter()
     draw_masks_first(torch, gm)
-    known: dict[Any, str] = {}  # nodes -> why they are not ours
+    fused, ours, parts = compiled_runs(torch, gm, kind, {}, left)
+    left.pop("getitem", None)
+    REPORTS.append(Report(kind, ours, dict(left), parts))
+    return make_boxed_func(fused.forward)  # type: ignore[no-any-return]
+
+
+def compiled_runs(
+    torch: Any, gm: Any, kind: str, known: dict[Any, str], left: Counter[str]
+) -> tuple[Any, int, int]:
+    """The graph with its supported runs compiled, how many nodes those have, and how many they are;
+    `left` counts the others. `known`: nodes, and why they are not ours (empty where they are)."""
+    from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+    from torch.fx.passes.operator_support import OperatorSupportBase
+
+    told: set[Any] = set()
 
     class Support(OperatorSupportBase):  # type: ignore[misc]
         def is_node_supported(self, submodules: Any, node: Any) -> bool:
             if node.op != "call_function":
                 return False
             why = refusal(torch, node, known)
-            if why:
+            if why and node not in told:
+                told.add(node)
                 left[name_of(node.target)] += 1
                 refuse("fallback.no_definition", name_of(node.target), why)
             return not why
@@ -121,23 +134,55 @@ def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
     for name, module in children:
         if not name.startswith("fused_"):
             continue
-        count = sum(n.op == "call_function" and n.target is not operator.getitem
-                    for n in module.graph.nodes)  # fmt: skip
+        calls = [n for n in module.graph.nodes if n.op == "call_function"]
         try:
             part = Part(torch, module, f"{kind}_{name}")
             delattr(fused, name)  # torch would take a module there, and nothing else
             fused.__dict__[name] = part
-            ours, parts = ours + count, parts + 1
+            ours, parts = ours + sum(n.target is not operator.getitem for n in calls), parts + 1
         except Exception as error:  # noqa: BLE001  (torch runs it then)
             if config.flags.strict:
                 raise
+            found = failing(torch, module)
+            if found is not None:  # the rest of the part stays ours
+                node, why = found
+                inner = compiled_runs(torch, module, f"{kind}_{name}", {node: why}, left)
+                setattr(fused, name, inner[0])
+                ours, parts = ours + inner[1], parts + inner[2]
+                continue
             refuse("fallback.graph", name, f"{type(error).__name__}: {error}",
                    "torch runs this part itself.")  # fmt: skip
-            left.update(name_of(n.target) for n in module.graph.nodes if n.op == "call_function")
+            left.update(name_of(n.target) for n in calls)
     fused.recompile()
-    left.pop("getitem", None)
-    REPORTS.append(Report(kind, ours, dict(left), parts))
-    return make_boxed_func(fused.forward)  # type: ignore[no-any-return]
+    return fused, ours, parts
+
+
+def failing(torch: Any, module: Any) -> tuple[Any, str] | None:
+    """The node of a part that fails by itself, run on tensors of zeros, and how. Tensors without
+    data do not tell all: a kernel's body is looked at when it first runs."""
+    known: dict[Any, Any] = {}
+
+    def look(a: Any) -> Any:
+        if isinstance(a, torch.fx.Node):
+            return known[a]
+        if isinstance(a, (tuple, list)):
+            return tuple(map(look, a))
+        return hint(a) if isinstance(a, torch.SymInt) else value_of(torch, a)
+
+    with _no_grad():
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                value = node.meta["val"]
+                known[node] = hint(value) if isinstance(value, torch.SymInt) else example(value)
+            elif node.target is operator.getitem:
+                known[node] = known[node.args[0]][node.args[1]]
+            elif node.op == "call_function":
+                named = {k: look(v) for k, v in node.kwargs.items() if k not in IGNORED}
+                try:
+                    known[node] = translation(node.target)(*map(look, node.args), **named)  # type: ignore[misc]
+                except Exception as error:  # noqa: BLE001  (whatever it is, torch runs the node)
+                    return node, f"{type(error).__name__}: {error}"
+    return None
 
 
 def is_random(torch: Any, node: Any) -> bool:

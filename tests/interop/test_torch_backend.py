@@ -89,6 +89,42 @@ def test_running_statistics_are_written():
         assert torch.allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.parametrize("scaled, shifted", [(True, False), (False, True), (False, False)])
+def test_norms_by_the_batch_alone_with_a_scale_or_a_shift(scaled, shifted):
+    torch.manual_seed(0)
+
+    class Norms(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(6)) if scaled else None
+            self.b = nn.Parameter(torch.randn(6)) if shifted else None
+            self.before = nn.Conv1d(6, 6, 1, bias=False)  # a bias would have no slope
+
+        def forward(self, x):
+            x = F.batch_norm(self.before(x), None, None, self.w, self.b, True)
+            # A shift alone fails in the backward of torch's group norm itself.
+            return F.group_norm(x.sin(), 2, self.w, self.b if scaled else None)
+
+    reports = agree(Norms(), torch.randn(4, 6, 5))
+    assert not any(r.left for r in reports) and all(r.parts == 1 for r in reports)
+
+
+def test_a_node_that_fails_when_it_runs_leaves_the_rest_ours(monkeypatch):
+    from rushlight.interop import aten
+
+    def floor(x):
+        if x.device.type != "meta":
+            raise ValueError("not today")
+        return x.floor()
+
+    monkeypatch.setitem(aten.SPECIAL, "floor", floor)
+    x = torch.randn(8)
+    f = compiled(lambda x: ((x * 3).exp().floor() + 1).relu() * 2)
+    assert torch.allclose(f(x), ((x * 3).exp().floor() + 1).relu() * 2)
+    (report,) = torch_backend.REPORTS
+    assert report.left == {"floor": 1} and report.ours == 5 and report.parts == 2
+
+
 def test_sizes_that_vary_are_right():
     f = compiled(lambda x: torch.relu(x) * 2 + x.shape[0])
     for n in (3, 5, 9):
