@@ -7,6 +7,7 @@
 #include "rt/cublas.h"
 #include "rt/cuda_memory.h"
 #include "rt/cudnn.h"
+#include "rt/cupti.h"
 
 namespace core {
 namespace {
@@ -350,7 +351,8 @@ PyObject* record_stream(PyObject*, PyObject* args) {
 cuda::VendorLibrary& vendor_library(const char* name) {
   if (!std::strcmp(name, "cudnn")) return cuda::cudnn();
   if (!std::strcmp(name, "cublaslt")) return cuda::cublas();
-  raise(PyExc_ValueError, "no vendor library '%s'; 'cublaslt' and 'cudnn' are", name);
+  if (!std::strcmp(name, "cupti")) return cuda::cupti();
+  raise(PyExc_ValueError, "no vendor library '%s'; 'cublaslt', 'cudnn' and 'cupti' are", name);
 }
 PyObject* library_look_for(PyObject*, PyObject* args) {
   return guarded([&] {
@@ -442,7 +444,7 @@ PyMethodDef cuda_functions[] = {
     {"cuda_is_pinned", is_pinned, METH_O, nullptr},
     {"cuda_record_stream", record_stream, METH_VARARGS, "(tensor, stream)"},
     {"cuda_library_look_for", library_look_for, METH_VARARGS,
-        "('cublaslt' or 'cudnn', paths or names): opened at first use"},
+        "('cublaslt', 'cudnn' or 'cupti', paths or names): opened at first use"},
     {"cuda_library_missing", library_missing, METH_O, "why, in words; empty: it works"},
     {"cuda_pad_products", pad_products, METH_VARARGS,
         "(every=-1) -> what was: whether even small products of half types are padded (for tests)"},
@@ -456,7 +458,8 @@ void device_kernel_init(PyObject*);
 extern PyMethodDef cuda_runtime_functions[];
 
 void cuda_init(PyObject* m) {
-  for (PyMethodDef* list : {cuda_functions, cuda_wait_functions, cuda_runtime_functions})
+  for (PyMethodDef* list :
+      {cuda_functions, cuda_wait_functions, cuda_activity_functions, cuda_runtime_functions})
     check(PyModule_AddFunctions(m, list));
   device_kernel_init(m);
 }

@@ -77,7 +77,7 @@ class NonBlocking {  // of the copy that is being made
   bool saved_;
 };
 
-extern PyMethodDef cuda_functions[], cuda_wait_functions[];
+extern PyMethodDef cuda_functions[], cuda_wait_functions[], cuda_activity_functions[];
 void cuda_init(PyObject* module);
 
 }  // namespace core

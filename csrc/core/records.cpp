@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "../rt/cuda_device.h"
+#include "../rt/cupti.h"
 #include "dtype.h"
 
 namespace core {
@@ -96,6 +97,7 @@ rl::cuda::Event mark(int device) noexcept {  // null where the device refuses: t
 void keep_input(Record* r, Layout* l) {
   keep(r->in, l);
   if (r->device >= 0 || rl::device_type(l->device) != rl::DeviceType::CUDA) return;
+  if (rl::cuda::activities_on()) return;  // they have the times
   r->device = rl::device_index(l->device);
   r->began = mark(r->device);
 }
@@ -198,9 +200,18 @@ RecordScope::RecordScope(PyObject* name, const char* kind)
   open_compiled = kind && !std::strcmp(kind, "compiled");
   open_id = id_;
   open_scope = this;
+  if (keeping && rl::cuda::activities_on()) push_owner(false);
+}
+
+void RecordScope::push_owner(bool outer_first) {
+  if (outer_first && outer_) outer_->push_owner(true);
+  if (owns_ || id_ < 0) return;
+  rl::cuda::activities_push(id_);
+  owns_ = true;
 }
 
 RecordScope::~RecordScope() {
+  if (owns_) rl::cuda::activities_pop();
   if (popped_by_) popped_by_();
   if (Record* r = at(id_)) {
     r->end = now();

@@ -20,11 +20,15 @@ class RecordScope {
   void outputs(PyObject* result);
   void ran(const std::string& what, bool hit);
   static RecordScope* current();
+  // What this thread's open calls launch from here on is theirs (rt/cupti.h).
+  static void own_activities() { if (current()) current()->push_owner(true); }
  private:
+  void push_owner(bool outer_first);
   RecordScope* outer_;
   int64_t id_, outer_id_;
   bool outer_compiled_;
   int (*popped_by_)() = nullptr;  // of the range that was pushed
+  bool owns_ = false;             // its id was pushed for activities of a GPU
 };
 
 extern PyMethodDef record_functions[];
