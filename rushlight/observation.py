@@ -119,7 +119,8 @@ class Explanation:
             if (code := disassembled_kernel(row.key)) is not None:
                 views = [*views, code]
             kernels.append(page.kernel_views(row.key, views, called.get(row.key, ())))
-        return {**page_vocabulary(), "limits": limits(), "kernels": kernels, "called_at": called}
+        limit = limits_of_gpu() if self.observed.device == "gpu" and opened() else limits()
+        return {**page_vocabulary(), "limits": limit, "kernels": kernels, "called_at": called}
 
 
 _KERNEL_VIEWS = {
@@ -179,6 +180,26 @@ def limits() -> dict[str, float]:
 
 SIDE = 768  # of the matrices that are multiplied for it
 _limits: dict[str, float] | None = None
+
+
+def limits_of_gpu() -> dict[str, float] | None:
+    """{"bytes_per_ns": ...} of the current GPU, by copies of 64 MB between two events; None where
+    it has no room for them."""
+    import rushlight as rl
+
+    begun, ended = (rl.cuda.Event(enable_timing=True) for _ in range(2))
+    try:
+        x = rl.ones(1 << 24, device="cuda")
+        y, best = rl.empty_like(x), float("inf")
+        for _ in range(5):
+            begun.record()
+            y.copy_(x)
+            ended.record()
+            ended.synchronize()
+            best = min(best, begun.elapsed_time(ended) * 1e6)
+    except RuntimeError:
+        return None
+    return {"bytes_per_ns": 8 * (1 << 24) / best} if best else None
 
 
 def add_machine_code(observed: Any) -> None:
@@ -273,7 +294,7 @@ class Recording:
         trace.add_listener(self.records)
         take_waits()  # those before are not this run's
         self._before = gpu_counts()
-        recording.start(self.batches)
+        recording.start(self.batches, gpu=True)
         self._start = time.perf_counter_ns()
         return self
 
@@ -328,7 +349,7 @@ class Recording:
     def explanation(self, operator: str | None = None, result: Any = None) -> Explanation:
         from rushlight.report.captures import captures
         from rushlight.report.observe import observe
-        from rushlight.report.records import read_batches
+        from rushlight.report.records import gpu_facts, read_batches
         from rushlight.report.stages import Run
 
         calls = read_batches(self.batches)
@@ -341,7 +362,8 @@ class Recording:
             self.program, calls, self.records, "compile" if captured else "eager",
             "gpu" if self._used_gpu() else "cpu",
             wall_ns=self.wall_ns, error=_one_line(self.error),
-            facts=machine() | self._waited() | self._reads(calls),
+            facts=machine() | self._waited() | self._reads(calls)
+            | gpu_facts(calls, lambda device: opened().cuda_properties(device)),
             kernels={key: sources.facts(key) for key in sorted(keys)}, captures=captured,
         )  # fmt: skip
         return Explanation(observe(run, operator), calls, result, sources)

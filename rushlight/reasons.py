@@ -109,6 +109,8 @@ IDS: dict[str, Id] = {i.id: i for i in (
         "No C++ compiler was found, so nothing can be generated for the CPU."),
     Id("toolchain.failed", "cpp_openmp", "The C++ compiler refused generated code."),
     Id("profiler.no_nvtx", "cpython", "The tool that profiles this process gave no ranges."),
+    Id("profiler.no_cupti", "nvidia_gpu",
+        "CUPTI cannot be used, so a GPU's times are those between events."),
     Id("device.no_gpu", "nvidia_gpu", "No NVIDIA GPU or driver was found."),
     Id("path.mode_not_taken", "aten", "The program ran in the other mode."),
     Id("path.device_not_used", "aten", "No tensor of this program was on that device."),

@@ -51,7 +51,7 @@ ROOMS: dict[str, set[str]] = {
     "cuda": {"amp", "eager", "runtime", BINDINGS},
     "utils": {"ops", "eager", BINDINGS},
     "serialization": {"interop"},
-    "profiler": {"report", BINDINGS},
+    "profiler": {"report", "runtime", BINDINGS},
     # export, distributed: a row each before they get code
 }
 ROOMS["interop"] = {*ROOMS, BINDINGS} - {"serialization"}

@@ -168,7 +168,7 @@ class profile:  # noqa: N801  (PyTorch's name)
         elif self.batches is None:
             self.batches, self.ranges, self._events = [], [], None
             self.begun = time.perf_counter_ns()
-            start(self.batches)
+            start(self.batches, ProfilerActivity.CUDA in self.activities)
             _profiles.append(self)
 
     def leave(self) -> None:

@@ -9,19 +9,20 @@ time of the outermost events.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from rushlight.report.activities import Activity, DeviceTimes
 from rushlight.report.records import Call, Calls, nbytes
 
 OP, RUNTIME, KERNEL, USER = "op", "runtime", "kernel", "user_annotation"
+ON_DEVICE = {"kernel": "gpu_kernel", "copy": "gpu_memcpy", "fill": "gpu_memset"}
 LAYERS = {
     OP: "framework",
     RUNTIME: "compiler",
     KERNEL: "kernel",
     USER: "python",
+    **dict.fromkeys(ON_DEVICE.values(), "hardware"),
 }
 WORDS = {
     "read": "Python reads numbers of a tensor",
@@ -97,6 +98,29 @@ class Event:
         return self.memory + sum(c.cpu_memory_usage for c in self.children)
 
 
+class DeviceEvent(Event):
+    """What a GPU did for the event above it. `start` and `end` are the device's, and no time of the
+    CPU's."""
+
+    __slots__ = ("activity",)
+
+    def __init__(self, activity: Activity) -> None:
+        super().__init__(
+            activity.title,
+            ON_DEVICE[activity.kind],
+            activity.start,
+            max(activity.start, activity.end),
+        )
+        self.activity, self.on_device = activity, activity.ns
+        self.description = f"on cuda:{activity.device}, stream {activity.stream}"
+
+    @property
+    def cpu_time_total(self) -> float:
+        return 0.0
+
+    cpu_time = cpu_time_total
+
+
 class Average:
     """All events of one name: sums, with PyTorch's names."""
 
@@ -114,7 +138,7 @@ class Average:
         self.self_device_time_total += event.self_device_time_total
         self.self_cpu_memory_usage += event.memory
         above = event.parent
-        while above is not None and above.name != event.name:
+        while above is not None and (above.name, above.category) != (event.name, event.category):
             above = above.parent
         if above is None:  # else it stands in the outer one's total
             self.cpu_time_total += event.cpu_time_total
@@ -137,7 +161,9 @@ _SORTS = (
 
 
 class EventList(list[Any]):
-    """Events, or averages of them."""
+    """Events, or averages of them. `device_times`: where the times of a GPU are from."""
+
+    device_times = DeviceTimes()
 
     def key_averages(
         self, group_by_input_shape: bool = False, group_by_stack_n: int = 0
@@ -154,7 +180,9 @@ class EventList(list[Any]):
             if key not in found:
                 found[key] = Average(event)
             found[key].add(event)
-        return EventList(found.values())
+        averages = EventList(found.values())
+        averages.device_times = self.device_times
+        return averages
 
     def total_average(self) -> Average:
         total = Average(Event("Total", OP, 0, 0))
@@ -215,11 +243,17 @@ class EventList(list[Any]):
         if row_limit >= 0 and len(rows) > row_limit:
             lines.append(f"and {len(rows) - row_limit} more rows")
         lines.append(f"Self CPU time total: {time_text(sum(e.self_cpu_time_total for e in self))}")
+        if device:
+            total = sum(e.self_device_time_total for e in self)
+            lines.append(f"Self CUDA time total: {time_text(total)}")
+            lines.append(f"CUDA times: {self.device_times}")
         return "\n".join(lines) + "\n"
 
     def export_chrome_trace(self, path: str) -> None:
         """Writes the trace, whole or not at all: JSON that Perfetto and chrome://tracing load."""
-        chrome_trace(self, path)
+        from rushlight.profiler.chrome import chrome_trace
+
+        chrome_trace(self, path, str(self.device_times) if self.device_times.by else "")
 
     def __str__(self) -> str:
         return self.table()
@@ -264,12 +298,23 @@ def events_of(
         if above is not None:
             event.parent = above
             above.children.append(event)
+    on_device: list[Event] = []
     for call in calls.everything:
+        event = made[call.id]
         if call.route in ("kernel", "library") and call.kind != "fused":
-            found.append(_leaf(made[call.id], call))
+            event = _leaf(event, call)
+            found.append(event)
+        for activity in call.activities:
+            on_device.append(DeviceEvent(activity))
+            on_device[-1].parent = event
+            event.children.append(on_device[-1])
     found += _nest(ranges, [e for e in found if e.parent is None])
+    found += on_device
+    found += map(DeviceEvent, calls.device_times.loose)
     found.sort(key=lambda e: (e.start, -e.end))
-    return EventList(found)
+    events = EventList(found)
+    events.device_times = calls.device_times
+    return events
 
 
 def _of_call(call: Call, shapes: bool, memory: bool, stack: bool) -> Event:
@@ -311,32 +356,3 @@ def _nest(ranges: Iterable[Range], outermost: list[Event]) -> list[Event]:
             event.parent = holder
             holder.children.append(event)
     return made
-
-
-def chrome_trace(events: Iterable[Event], path: str) -> None:
-    pid = os.getpid()
-    rows: list[dict[str, Any]] = [
-        {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": "python"}},
-        {"ph": "M", "pid": pid, "tid": 0, "name": "thread_name", "args": {"name": "CPU"}},
-    ]
-    for e in events:
-        arguments: dict[str, Any] = {}
-        if e.input_shapes:
-            arguments["Input Dims"] = e.input_shapes
-        if e.where:
-            arguments["at"] = e.where
-        if e.memory:
-            arguments["Bytes"] = e.memory
-        if e.on_device:
-            arguments["device us"] = round(e.on_device / 1e3, 3)
-        row = {"ph": "X", "pid": pid, "tid": 0, "name": e.name, "cat": e.category,
-               "ts": round(e.start / 1e3, 3), "dur": round((e.end - e.start) / 1e3, 3)}  # fmt: skip
-        rows.append(row | ({"args": arguments} if arguments else {}))
-    part = f"{path}.part"
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": rows, "displayTimeUnit": "ns"}, file, separators=(",", ":"))
-        os.replace(part, path)
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)

@@ -320,8 +320,8 @@ function drawWhy() {
 
 function limitShare(r) {  // the nearer of two limits: what the memory moves, what products compute
   const l = data.limits;
-  if (!l || !r.ns || !(r.moved || r.operations)) return "";
-  const moved = r.moved / r.ns / l.bytes_per_ns, computed = (r.operations || 0) / r.ns / l.operations_per_ns, share = Math.max(moved, computed);
+  if (!l || !r.ns || !(r.moved || r.operations && l.operations_per_ns)) return "";
+  const moved = r.moved / r.ns / l.bytes_per_ns, computed = l.operations_per_ns ? (r.operations || 0) / r.ns / l.operations_per_ns : 0, share = Math.max(moved, computed);
   const what = computed > moved ? `arithmetic: ${three(l.operations_per_ns)} GFLOP/s` : `memory: ${three(l.bytes_per_ns)} GB/s`;
   return h("span", {title: `of ${what}, measured on this machine in this run`}, h("span", {class: "bar", style: `width:${Math.min(1, share) * 70}px`}), Math.round(share * 100) + " %" + (computed > moved ? " of arithmetic" : " of memory"));
 }
@@ -338,6 +338,8 @@ function drawTime() {
   add("Kernels and library routines, costliest first", rows.length ? table([["what"], ["how"], ["calls", 1], ["time", 1], ["a call", 1], ["moved", 1], ["of the limit"], ["your lines"]],
     rows.slice(0, 60).map(r => [sourceButton(r), r.how + (r.cold ? ", its first call" : ""), String(r.calls), ns(r.ns), ns(r.ns / r.calls), r.moved ? bytes(r.moved / r.calls) : "", limitShare(r), r.lines.slice(0, 6).map(placeButton)])) : none("No kernel ran."));
   if (rows.length > 60) parts.push(h("p", {class: "dim"}, `and ${rows.length - 60} more, in the JSON`));
+  if (run.facts.gpu_work) add("What the GPU did, longest first", gpuWork(run.facts.gpu_work));
+  if (run.facts.gpu_times) parts.push(h("p", {class: "dim"}, gpuTimes(run.facts.gpu_times)));
   add("Timeline", timeline());
   put("timebody", parts);
 }
@@ -499,7 +501,7 @@ function drawSequence() {
   put("sequencebody", waits.length ? [h("h3", {}, "Where the host waited for the device"), table([["line"], ["asked by"], ["times", 1], ["waited", 1]], waits.map(w => [placeButton(w.line), w.what, String(w.count), ns(w.ns)]))] : null,
     events.length ? [h("h3", {}, "What the host launched, in order"), table([["at", 1], ["host does"], ["what"], ["line"], ["took on the host", 1]], events.map(e => [ns(e.at), e.kind, e.name, placeButton(e.where || ""), ns(e.ns)]))] : null,
     data.device_left_out ? h("p", {class: "dim"}, `${data.device_left_out} launches in the middle are left out`) : null,
-    h("p", {class: "dim"}, "Times of kernels, under Time, are those on the device: between events on its stream."));
+    gpuOrder(data.device_work || []), run.facts.gpu_times ? h("p", {class: "dim"}, gpuTimes(run.facts.gpu_times)) : null);
 }
 function drawReference() {
   const list = items => h("ul", {}, items.map(t => h("li", {}, t)));

@@ -16,7 +16,7 @@ from typing import Any
 from rushlight import trace
 from rushlight.report import path
 from rushlight.report.observe import Observed
-from rushlight.report.records import Calls
+from rushlight.report.records import Calls, activities_of, launched_by
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 EVENTS = 6000  # of the timeline; the middle of a longer run is left out
@@ -71,6 +71,7 @@ def data(
         made["timeline"] = timeline(calls if calls is not None else Calls(), observed)
         if calls is not None and observed.device == "gpu":
             made["device_events"], made["device_left_out"] = launches(calls)
+            made["device_work"], made["device_work_left_out"] = device_work(calls)
         made.update(extra or {})
     return made
 
@@ -115,7 +116,7 @@ LAUNCHES = 400  # of the sequence
 
 def launches(calls: Calls) -> tuple[list[dict[str, Any]], int]:
     """What the host gave to the device, in order, with the line that called it; and how many are
-    left out in the middle. Times are the host's: the device's own are not known."""
+    left out in the middle. Times are the host's; `device_work` has the device's own."""
     everything = calls.everything
     ran = [c for c in everything if c.route in ("kernel", "library") or c.kind == "read"]
     begun = ran[0].start if ran else 0
@@ -132,6 +133,24 @@ def launches(calls: Calls) -> tuple[list[dict[str, Any]], int]:
         name = call.operator if call.kind in ("fused", "read") else call.ran
         rows.append({"kind": kind, "name": name, "where": above.where, "ns": call.ns,
                      "at": call.start - begun})  # fmt: skip
+    return rows, left_out
+
+
+def device_work(calls: Calls) -> tuple[list[dict[str, Any]], int]:
+    """What the device did, in order, as CUPTI tells it; and how many are left out in the middle.
+    Times from the first launch; `queued`: from the launch to the start."""
+    done = activities_of(calls)
+    begun = min((a.launched or a.start for a in done), default=0)
+    left_out = max(0, len(done) - LAUNCHES)
+    if left_out:
+        done = done[: LAUNCHES // 2] + done[-LAUNCHES // 2 :]
+    rows = []
+    for a in done:
+        by, where = launched_by(calls, a.owner)
+        row = {"name": a.title, "from": by, "where": where, "at": a.start - begun, "ns": a.ns,
+               "place": f"cuda:{a.device}, {a.stream}", "graph": bool(a.graph),
+               "queued": max(0, a.start - a.launched) if a.launched else None}  # fmt: skip
+        rows.append(row | ({"bytes": a.bytes} if a.bytes else {}))
     return rows, left_out
 
 

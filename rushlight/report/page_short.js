@@ -74,3 +74,24 @@ function drawShort() {
   $("short").hidden = false;
   $("shortbody").replaceWith(h("dl", {id: "shortbody"}, rows));
 }
+
+// ---- what a GPU did, as CUPTI tells it
+
+function gpuTimes(t) {
+  if (t.by === "cupti") return "Times on the GPU are those of each kernel, copy and fill, by CUPTI." + (t.lost ? ` ${t.lost} of its records were lost, so sums are low.` : "");
+  return `Times on the GPU are those between events on its stream, around what a call queued. CUPTI was not used: ${t.why || "it was not asked for"}.`;
+}
+function gpuWork(rows) {
+  const shape = r => r.kind === "kernel" ? `${r.grid.join(" x ")}, ${r.block.join(" x ")}` : r.bytes ? bytes(r.bytes / r.count) : "";
+  const full = r => r.occupancy ? h("span", {title: "of a multiprocessor's threads, by the limits of threads, registers, shared memory and blocks"}, `${Math.round(100 * r.occupancy)} %`) : "";
+  return [table([["what"], ["launched by"], ["times", 1], ["time", 1], ["each", 1], ["grid, block; bytes"], ["registers", 1], ["shared", 1], ["occupancy", 1], ["waves", 1], ["your lines"]],
+    rows.slice(0, 60).map(r => [h("span", {title: r.name}, r.name.slice(0, 80)), r.from + (r.graph ? " (in a CUDA graph)" : ""), String(r.count), ns(r.ns), ns(r.ns / r.count), shape(r),
+      r.registers ? String(r.registers) + (r.local ? `, ${bytes(r.local)} spilled` : "") : "", r.shared ? bytes(r.shared) : "", full(r), r.waves ? r.waves.toFixed(2) : "", r.lines.slice(0, 6).map(l => placeButton(l))])),
+    rows.length > 60 ? h("p", {class: "dim"}, `and ${rows.length - 60} more, in the JSON`) : null];
+}
+function gpuOrder(rows) {
+  if (!rows.length) return null;
+  return [h("h3", {}, "What the device did, in order"), table([["at", 1], ["what"], ["launched by"], ["line"], ["device, stream"], ["waited in the queue", 1], ["took on the device", 1]],
+    rows.map(r => [ns(r.at), h("span", {title: r.name}, r.name.slice(0, 80) + (r.bytes ? `, ${bytes(r.bytes)}` : "")), r.from + (r.graph ? " (in a CUDA graph)" : ""), placeButton(r.where || ""), r.place, r.queued === null ? "" : ns(r.queued), ns(r.ns)])),
+    data.device_work_left_out ? h("p", {class: "dim"}, `${data.device_work_left_out} in the middle are left out`) : null];
+}

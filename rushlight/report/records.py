@@ -14,9 +14,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
+
+from rushlight.report.activities import (
+    CUPTI,
+    EVENTS,
+    Activity,
+    DeviceTimes,
+    merge_times,
+    read_activity,
+    sums,
+)
 
 ITEMSIZE = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2,
@@ -79,9 +89,10 @@ class Call(NamedTuple):
     outputs: tuple[Layout, ...]
     ran: str  # kernel key, library routine, 'program' or the view's rule
     where: str
-    device_ns: int = 0  # between events around it, where its operands lie on a GPU
+    device_ns: int = 0  # on a GPU, calls inside included: see DeviceTimes
     copied: bool = False  # the result went through a temporary
     route: str = "none"  # see route_of
+    activities: tuple[Activity, ...] = ()  # what it launched itself, where CUPTI told
 
     @property
     def ns(self) -> int:
@@ -106,6 +117,7 @@ class Calls(list[Call]):
     def __init__(self, calls: Iterable[Call] = ()) -> None:
         super().__init__(calls)
         self.everything = self
+        self.device_times = DeviceTimes()
 
     @property
     def of_graphs(self) -> list[Call]:
@@ -141,6 +153,16 @@ class Calls(list[Call]):
         return found
 
     @cached_property
+    def own_spent(self) -> dict[int, int]:
+        """The same of `spent`: on the device where that is known."""
+        own = {call.id: call.spent for call in self}
+        for call in self:
+            if call.parent is not None:
+                on_device = self.by_id[call.parent].device_ns
+                own[call.parent] -= call.device_ns if on_device else call.ns
+        return {id: max(0, spent) for id, spent in own.items()}
+
+    @cached_property
     def own(self) -> dict[int, int]:
         """id -> nanoseconds of the call less those of the calls it made."""
         own = {call.id: call.ns for call in self}
@@ -172,6 +194,7 @@ def without_graphs(everything: Calls) -> Calls:
         elif call.kind != "read":
             kept.append(call._replace(parent=None) if call.parent in outer else call)
     kept.everything = everything
+    kept.device_times = everything.device_times
     return kept
 
 
@@ -260,14 +283,84 @@ def _read_call(index: int, record: Any) -> Call:
 
 
 def read_batches(batches: Iterable[Iterable[Any]]) -> Calls:
-    """Several lists of records, each with ids of its own, as one list of Calls."""
+    """Several lists of records, each with ids of its own, as one list of Calls, with what they
+    launched on a GPU."""
     calls = Calls()
+    times = []
     for batch in batches:
         first = 1 + max((call.id for call in calls), default=-1)
-        for call in read_calls(batch).everything:
+        read, told = _with_activities(batch, read_calls(batch).everything, first)
+        times.append(told)
+        for call in read:
             parent = None if call.parent is None else call.parent + first
             calls.append(call._replace(id=call.id + first, parent=parent))
+    calls.device_times = merge_times(times)
     return without_graphs(calls)
+
+
+def _with_activities(
+    batch: Iterable[Any], calls: Calls, first: int
+) -> tuple[Iterable[Call], DeviceTimes]:
+    """Calls of one batch with the activities that CUPTI told of; each call's time on a device is
+    that of all it launched, calls inside included. `first`: what ids will be raised by."""
+    by, why = getattr(batch, "by", ""), getattr(batch, "why", "")
+    if by != CUPTI:
+        used = any(call.device_ns for call in calls)
+        return calls, DeviceTimes(EVENTS if used else "", why)
+    known = {call.id for call in calls}
+    owned: dict[int, list[Activity]] = {}
+    loose = []
+    for told in getattr(batch, "activities", ()):
+        activity = read_activity(told)
+        if activity.owner in known:
+            mine = owned.setdefault(activity.owner, [])  # type: ignore[arg-type]
+            mine.append(activity._replace(owner=activity.owner + first))  # type: ignore[operator]
+        else:
+            loose.append(activity._replace(owner=None))
+    spent = {id: sum(a.ns for a in mine) for id, mine in owned.items()}
+    for call in reversed(calls):  # those inside come later than the one that called them
+        if call.parent is not None and call.id in spent:
+            spent[call.parent] = spent.get(call.parent, 0) + spent[call.id]
+    made = (
+        call._replace(device_ns=spent.get(call.id, 0), activities=tuple(owned.get(call.id, ())))
+        for call in calls
+    )
+    return made, DeviceTimes(CUPTI, "", getattr(batch, "lost", 0), tuple(loose))
+
+
+def gpu_facts(
+    calls: Calls, properties: Callable[[int], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """{"gpu_times": where times of a GPU are from, "gpu_work": what it did, the longest first}; {}
+    where none was used. `properties`: of a device, as `_core.cuda_properties` gives them."""
+    times = calls.device_times
+    if not times.by:
+        return {}
+    facts: dict[str, Any] = {"gpu_times": {"by": times.by, "why": times.why, "lost": times.lost}}
+    if done := activities_of(calls):
+        devices = {device: properties(device) for device in {a.device for a in done}}
+        launched = {a.owner: launched_by(calls, a.owner) for a in done}
+        facts["gpu_work"] = sums(done, launched, devices)
+    return facts
+
+
+def activities_of(calls: Calls) -> list[Activity]:
+    """All that CUPTI told of, in the order of its start."""
+    done = [a for call in calls.everything for a in call.activities]
+    return sorted([*done, *calls.device_times.loose], key=lambda a: a.start)
+
+
+def launched_by(calls: Calls, id: int | None) -> tuple[str, str]:
+    """(what the call ran, the user's line) of a call among `everything`; empty where there is
+    none."""
+    by_id = calls.everything.by_id
+    call = above = by_id.get(id)  # type: ignore[arg-type]
+    if call is None or above is None:
+        return "", ""
+    while not above.where and above.parent is not None:
+        above = by_id[above.parent]
+    named = call.kind in ("fused", *SCOPES) or call.route not in ("kernel", "library")
+    return call.operator if named else call.ran, above.where
 
 
 def read_layouts(value: Any) -> tuple[Layout, ...]:

@@ -140,7 +140,8 @@ def _merge(group: Sequence[Call], calls: Calls) -> list[TreeNode]:
 
 
 def ran(calls: Calls, route: str, facts: Mapping[str, Mapping[str, Any]]) -> list[KernelRow]:
-    """Kernels or library routines that ran, by self time of the calls that ran them."""
+    """Kernels or library routines that ran, by self time of the calls that ran them: on the device
+    where that is known."""
     rows: dict[str, KernelRow] = {}
     for call in calls:
         if call.route != route or not call.ran:
@@ -151,12 +152,12 @@ def ran(calls: Calls, route: str, facts: Mapping[str, Mapping[str, Any]]) -> lis
                 call.ran, 0, 0, 0, 0, 0, 0, 0, [], dict(facts.get(call.ran, {}))
             )
         row.calls += 1
-        row.ns += calls.own[call.id]
+        row.ns += calls.own_spent[call.id]
         moved = nbytes(call.inputs) + nbytes(call.outputs)
         row.moved_bytes += moved
         if call.hit:
             row.warm_calls += 1
-            row.warm_ns += calls.own[call.id]
+            row.warm_ns += calls.own_spent[call.id]
             row.warm_bytes += moved
             row.warm_operations += operations(call.operator, call.inputs, call.outputs)
         if call.operator not in row.operators:

@@ -20,6 +20,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from rushlight.report import terminal_compiled
+from rushlight.report.activities import DeviceTimes
 from rushlight.report.observe import Observed, ObservedStage
 from rushlight.report.stages import Finer
 from rushlight.report.table import KernelRow, TreeNode
@@ -54,6 +55,10 @@ def report(observed: Observed, command: str = "", rows: int = ROWS) -> Renderabl
         if observed.kernels and command:
             key = observed.kernels[0].key
             parts.append(_hint("the C++ of a kernel", f"{command} --kernel {key}"))
+    if observed.facts.get("gpu_work"):
+        parts += [section("What the GPU did"), _gpu_work(observed, rows)]
+    if observed.facts.get("gpu_times"):
+        parts.append(Text(_gpu_times(observed.facts["gpu_times"]), "dim"))
     if observed.way_down is not None:
         parts += [section("One operator on the way down"), way_down(observed.way_down)]
         others = [
@@ -263,6 +268,23 @@ def _ran(observed: Observed, rows: int) -> RenderableType:
             rate(row.warm_bytes, row.warm_ns, "B"), Text(_origin(row)),
         )  # fmt: skip
     return _cut(table, len(both), rows, "other")
+
+
+def _gpu_work(observed: Observed, rows: int) -> RenderableType:
+    numeric = ("times", "time", "each", "registers", "occupancy")
+    table = _table("what", *numeric, "launched by", numeric=numeric)
+    work = observed.facts["gpu_work"]
+    for row in work[:rows]:
+        table.add_row(
+            Text(row["name"]), f"{row['count']:,}", ns(row["ns"]), ns(row["ns"] / row["count"]),
+            str(row["registers"] or ""), f"{row['occupancy']:.0%}" if row["occupancy"] else "",
+            Text(row["from"] + (" (in a CUDA graph)" if row["graph"] else "")),
+        )  # fmt: skip
+    return _cut(table, len(work), rows, "other")
+
+
+def _gpu_times(facts: Mapping[str, Any]) -> str:
+    return f"Times on the GPU: {DeviceTimes(facts['by'], facts['why'], facts['lost'])}."
 
 
 def _origin(row: KernelRow) -> str:

@@ -160,7 +160,9 @@ EXPORT Status cublasLtMatmul(void* h, Description* d, const void* alpha, const v
   if (!fits(d, a, b, c, o) || !algorithm || (bytes && !work)) return 7;
   void* driver = dlopen(getenv("RUSHLIGHT_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
   void (*wait)(void*) = driver ? (void (*)(void*))dlsym(driver, "fake_wait_for_stream") : 0;
+  void (*told)(const char*) = driver ? (void (*)(const char*))dlsym(driver, "fake_library_ran") : 0;
   if (wait) wait(stream);
+  if (told) told("_Z9fake_gemmIfEvPKT_");
   fake_products++;
   fake_last_compute = d->compute;
   fake_last_epilogue = d->epilogue;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef int Result;
 typedef unsigned long long Address;
@@ -125,6 +126,24 @@ EXPORT Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return OK;
 }
 
+/* ---- what the stand-in of CUPTI is told; its struct Ran is the same */
+
+struct Ran {
+  int kind, copy, device;
+  uint32_t stream, correlation, graph;
+  uint64_t node, bytes;
+  const char* name;
+  int grid[3], block, shared, registers;
+};
+enum { RAN_KERNEL, RAN_COPY, RAN_FILL };
+EXPORT uint32_t (*fake_queued)(void);
+EXPORT void (*fake_ran)(const struct Ran*, int64_t took);
+/* For the stand-ins of libraries: a kernel of theirs was launched and is done. */
+EXPORT void fake_library_ran(const char* name) {
+  struct Ran r = {.kind = RAN_KERNEL, .stream = 7, .name = name, .grid = {1, 1, 1}, .block = 32};
+  if (fake_queued && (r.correlation = fake_queued())) fake_ran(&r, 1000);
+}
+
 /* ---- streams: queues of work */
 
 struct Event;
@@ -138,6 +157,7 @@ struct Work {
   uint64_t* values;
   struct Event* event;
   uint64_t stamp;
+  struct Ran ran;
   struct Work* next;
 };
 struct Stream {
@@ -149,7 +169,9 @@ struct Event {
   uint64_t recorded, done;
   struct Stream* on;
 };
-static struct Stream defaults[DEVICES];
+static struct Stream defaults[DEVICES] = {{.device = 0}, {.device = 1}, {.device = 2},
+                                          {.device = 3}, {.device = 4}, {.device = 5},
+                                          {.device = 6}, {.device = 7}};
 static struct Stream* streams;
 static uint64_t clock_;
 
@@ -161,6 +183,13 @@ static void add(struct Stream* s, struct Work w) {
   *one = w;
   one->next = 0;
   s = real(s);
+  if (fake_queued && (w.kind == COPY || w.kind == SET || w.kind == LAUNCH)) {
+    one->ran.kind = w.kind == COPY ? RAN_COPY : w.kind == SET ? RAN_FILL : RAN_KERNEL;
+    one->ran.device = s->device;
+    one->ran.stream = s == &defaults[s->device] ? 7 : 8;
+    one->ran.bytes = w.n;
+    one->ran.correlation = fake_queued();
+  }
   if (s->last)
     s->last->next = one;
   else
@@ -168,6 +197,11 @@ static void add(struct Stream* s, struct Work w) {
   s->last = one;
 }
 static void run_kernel(struct Work* w);
+static int64_t ticks(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 static void finish(struct Stream* s);
 static void until(struct Event* e, uint64_t stamp) {
   while (e->done < stamp && e->on && e->on->first) {
@@ -175,11 +209,13 @@ static void until(struct Event* e, uint64_t stamp) {
     struct Work* w = s->first;
     s->first = w->next;
     if (!s->first) s->last = 0;
+    const int64_t begun = ticks();
     if (w->kind == COPY) memmove(w->to, w->from, w->n);
     if (w->kind == SET) memset(w->to, w->value, w->n);
     if (w->kind == LAUNCH) run_kernel(w);
     if (w->kind == RECORD) w->event->done = w->stamp;
     if (w->kind == WAIT) until(w->event, w->stamp);
+    if (fake_ran && w->ran.correlation) fake_ran(&w->ran, ticks() - begun + 1);
     free(w->owned);
     free(w->values);
     free(w);
@@ -334,6 +370,7 @@ static int is_pinned(const void* at) {
 EXPORT Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, struct Stream* s) {
   if (!on_device(to, n) || on_device((Address)(uintptr_t)from, 1)) return INVALID;
   struct Work w = {.kind = COPY, .to = (void*)(uintptr_t)to, .from = (void*)from, .n = n};
+  w.ran.copy = 1;
   if (!is_pinned(from)) { /* staged at once, as the driver does */
     w.owned = malloc(n);
     memcpy(w.owned, from, n);
@@ -346,22 +383,29 @@ EXPORT Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, struc
 EXPORT Result cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, struct Stream* s) {
   if (!on_device(from, n)) return INVALID;
   note("copy to host");
-  add(s, (struct Work){.kind = COPY, .to = to, .from = (void*)(uintptr_t)from, .n = n});
+  add(s, (struct Work){
+             .kind = COPY, .to = to, .from = (void*)(uintptr_t)from, .n = n, .ran.copy = 2});
   return OK;
 }
 EXPORT Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, struct Stream* s) {
   if (!on_device(from, n) || !on_device(to, n)) return INVALID;
   note("copy on device");
-  add(s, (struct Work){
-             .kind = COPY, .to = (void*)(uintptr_t)to, .from = (void*)(uintptr_t)from, .n = n});
+  add(s, (struct Work){.kind = COPY,
+                       .to = (void*)(uintptr_t)to,
+                       .from = (void*)(uintptr_t)from,
+                       .n = n,
+                       .ran.copy = 8});
   return OK;
 }
 EXPORT Result cuMemcpyPeerAsync(Address to, struct Context* tc, Address from, struct Context* fc,
                                 size_t n, struct Stream* s) {
   if (on_device(from, n) != fc->device + 1 || on_device(to, n) != tc->device + 1) return INVALID;
   note("copy across");
-  add(s, (struct Work){
-             .kind = COPY, .to = (void*)(uintptr_t)to, .from = (void*)(uintptr_t)from, .n = n});
+  add(s, (struct Work){.kind = COPY,
+                       .to = (void*)(uintptr_t)to,
+                       .from = (void*)(uintptr_t)from,
+                       .n = n,
+                       .ran.copy = 10});
   return OK;
 }
 EXPORT Result cuMemsetD8Async(Address to, unsigned char v, size_t n, struct Stream* s) {
@@ -434,6 +478,11 @@ EXPORT Result cuLaunchKernel(struct Function* f, unsigned gx, unsigned gy, unsig
   if (by != 1 || bz != 1 || extra || !strcmp(f->entry, "refused")) return INVALID;
   const int count = f->buffers + f->numbers + f->scalars + f->error + 2;
   struct Work w = {.kind = LAUNCH, .function = f};
+  w.ran = (struct Ran){.name = f->entry,
+                       .grid = {(int)gx, (int)gy, (int)gz},
+                       .block = (int)bx,
+                       .shared = (int)shared,
+                       .registers = 24};
   w.values = calloc((size_t)count, 8);
   for (int i = 0; i < count; i++) memcpy(w.values + i, p[i], 8);
   if (w.values[count - 1] || w.values[count - 2]) return INVALID; /* Triton's scratch pointers */

@@ -17,12 +17,12 @@ COMPILER = shutil.which("gcc") or shutil.which("cc")
 
 @pytest.fixture(scope="session")
 def stand_ins(tmp_path_factory):
-    """The three shared objects, by name."""
+    """The four shared objects, by name."""
     if COMPILER is None:
         pytest.skip("no C compiler to build the stand-ins with")
     folder = tmp_path_factory.mktemp("stand_ins")
     built = {}
-    for name in ("driver", "cublaslt", "cudnn"):
+    for name in ("driver", "cublaslt", "cudnn", "cupti"):
         built[name] = str(folder / f"libfake_{name}.so")
         source = str(HERE / f"fake_{name}.c")
         options = ["-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-o", built[name]]
@@ -38,6 +38,7 @@ def run(program, stand_ins, **settings):
         "RUSHLIGHT_CUDA_DRIVER": stand_ins["driver"],
         "RUSHLIGHT_CUBLASLT": stand_ins["cublaslt"],
         "RUSHLIGHT_CUDNN": stand_ins["cudnn"],
+        "RUSHLIGHT_CUPTI": stand_ins["cupti"],
         **settings,
     }
     return subprocess.run(
@@ -115,6 +116,46 @@ print(libraries.missing("cudnn"))
     assert one_sentence(ask, RUSHLIGHT_CUDNN="", **by_loader) == ""
     told = one_sentence(ask, RUSHLIGHT_CUDNN="/nowhere", **by_loader)
     assert told == "cuDNN cannot be opened (/nowhere): install nvidia-cudnn-cu13"
+
+
+def test_without_cupti_times_are_between_events_and_the_table_says_so(stand_ins):
+    ask = """
+import sys
+import rushlight as rl
+from rushlight.profiler import profile
+with profile():
+    rl.ones(3) + 1
+assert "rushlight.runtime.cuda.libraries" not in sys.modules  # nothing is looked for on a CPU
+rl.cuda.init()
+with profile() as prof:
+    rl.ones(4).cuda() @ rl.ones(4).cuda()
+assert prof.events().device_times.by == "events", prof.events().device_times
+print(prof.key_averages().table().splitlines()[-1])
+"""
+    driver = {"RUSHLIGHT_CUDA_DRIVER": stand_ins["driver"]}
+    told = one_sentence(ask, RUSHLIGHT_CUPTI="/nowhere/libcupti.so", **driver)
+    assert told.startswith("CUDA times: between events on the stream")
+    assert "CUPTI cannot be opened (/nowhere/libcupti.so): install nvidia-cuda-cupti" in told
+    told = one_sentence(ask, RUSHLIGHT_CUPTI=stand_ins["cudnn"], **driver)
+    assert "CUPTI is too old: it lacks cupti" in told
+
+
+def test_cupti_is_looked_for_by_the_driver_s_version(stand_ins, tmp_path):
+    ask = """
+from rushlight.runtime.cuda import libraries
+print(" ".join(libraries.places("cupti")))
+"""
+    toolkit = tmp_path / "extras" / "CUPTI" / "lib64"
+    toolkit.mkdir(parents=True)
+    (toolkit / "libcupti.so.12").touch()
+    (toolkit / "libcupti.so.13").touch()
+    settings = {"RUSHLIGHT_CUDA_DRIVER": stand_ins["driver"], "CUDA_HOME": str(tmp_path)}
+    settings["RUSHLIGHT_CUPTI"] = ""
+    for version, first in (("13000", "13"), ("12080", "12")):
+        found = one_sentence(ask, RUSHLIGHT_FAKE_VERSION=version, **settings).split()
+        assert found[-2] == f"libcupti.so.{first}"  # by the loader, last
+        here = [f for f in found if f.startswith(str(tmp_path))]
+        assert here[0] == f"{toolkit}/libcupti.so.{first}" and len(here) == 2
 
 
 def test_an_old_driver_is_told_of(stand_ins):

@@ -15,6 +15,8 @@ NAMES = {
     "cublaslt": ("libcublasLt.so.13", "libcublasLt.so.12"),
     "cudnn": ("libcudnn.so.9",),
 }
+CUPTI = ("libcupti.so.13", "libcupti.so.12")
+TOOLKIT = "/usr/local/cuda"
 
 
 def folders() -> list[str]:
@@ -33,9 +35,14 @@ def places(name: str) -> tuple[str, ...]:
     """What to open, the best first. Where RUSHLIGHT_<NAME> names a library, only that."""
     if given := os.environ.get(f"RUSHLIGHT_{name.upper()}"):
         return (given,)
-    found = folders()
-    paths = (os.path.join(folder, file) for file in NAMES[name] for folder in found)
-    return (*filter(os.path.exists, paths), *NAMES[name])
+    found, names = folders(), NAMES.get(name, CUPTI)
+    if name == "cupti":
+        if _core.cuda_driver_version() < 13000:  # it speaks with drivers of its own version on
+            names = names[::-1]
+        for home in dict.fromkeys((os.environ.get("CUDA_HOME") or TOOLKIT, TOOLKIT)):
+            found += [os.path.join(home, "extras/CUPTI/lib64"), os.path.join(home, "lib64")]
+    paths = (os.path.join(folder, file) for file in names for folder in found)
+    return (*filter(os.path.exists, paths), *names)
 
 
 @functools.cache
@@ -45,7 +52,16 @@ def look() -> None:
         _core.cuda_library_look_for(name, places(name))
 
 
+@functools.cache
+def look_for_cupti() -> None:
+    """The same of CUPTI, which only profiles need. RuntimeError where there is no driver."""
+    _core.cuda_library_look_for("cupti", places("cupti"))
+
+
 def missing(name: str) -> str:
-    """Why "cublaslt" or "cudnn" cannot be used, in words; empty: it can."""
-    look()
+    """Why "cublaslt", "cudnn" or "cupti" cannot be used, in words; empty: it can."""
+    try:
+        look_for_cupti() if name == "cupti" else look()
+    except RuntimeError as error:
+        return str(error)
     return _core.cuda_library_missing(name)

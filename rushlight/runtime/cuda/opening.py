@@ -5,7 +5,7 @@ from __future__ import annotations
 from rushlight import _core
 from rushlight.errors import OutOfMemoryError
 
-from . import kernels, libraries
+from . import kernels, libraries, on_open
 
 opened = False
 
@@ -25,3 +25,5 @@ def open_cuda() -> None:
     libraries.look()
     _core.cuda_set_finder(kernels.find)
     opened = True
+    for hook in on_open:
+        hook()
