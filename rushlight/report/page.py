@@ -16,7 +16,7 @@ from typing import Any
 from rushlight import trace
 from rushlight.report import path
 from rushlight.report.observe import Observed
-from rushlight.report.records import Calls, activities_of, launched_by
+from rushlight.report.records import Call, Calls, activities_of, launched_by
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 EVENTS = 6000  # of the timeline; the middle of a longer run is left out
@@ -118,7 +118,7 @@ def launches(calls: Calls) -> tuple[list[dict[str, Any]], int]:
     """What the host gave to the device, in order, with the line that called it; and how many are
     left out in the middle. Times are the host's; `device_work` has the device's own."""
     everything = calls.everything
-    ran = [c for c in everything if c.route in ("kernel", "library") or c.kind == "read"]
+    ran = [c for c in everything if _gives_work(c)]
     begun = ran[0].start if ran else 0
     left_out = max(0, len(ran) - LAUNCHES)
     if left_out:
@@ -136,11 +136,15 @@ def launches(calls: Calls) -> tuple[list[dict[str, Any]], int]:
     return rows, left_out
 
 
+def _gives_work(call: Call) -> bool:
+    return call.route in ("kernel", "library") or call.kind == "read"
+
+
 def device_work(calls: Calls) -> tuple[list[dict[str, Any]], int]:
     """What the device did, in order, as CUPTI tells it; and how many are left out in the middle.
-    Times from the first launch; `queued`: from the launch to the start."""
+    `at` as in `launches`; `queued`: from the launch to the start."""
     done = activities_of(calls)
-    begun = min((a.launched or a.start for a in done), default=0)
+    begun = next((c.start for c in calls.everything if _gives_work(c)), 0)
     left_out = max(0, len(done) - LAUNCHES)
     if left_out:
         done = done[: LAUNCHES // 2] + done[-LAUNCHES // 2 :]

@@ -28,6 +28,7 @@ from rushlight.report.way_down import WayDown
 from rushlight.report.words import count, ns, rate, short_path
 
 ROWS = 12
+NAME = 48  # letters of a library's kernel, whose names are long
 
 
 def console(file: IO[str] | None = None, width: int | None = None) -> Console:
@@ -276,8 +277,9 @@ def _gpu_work(observed: Observed, rows: int) -> RenderableType:
     work = observed.facts["gpu_work"]
     for row in work[:rows]:
         table.add_row(
-            Text(row["name"]), f"{row['count']:,}", ns(row["ns"]), ns(row["ns"] / row["count"]),
-            str(row["registers"] or ""), f"{row['occupancy']:.0%}" if row["occupancy"] else "",
+            Text(row["name"][:NAME]), f"{row['count']:,}", ns(row["ns"]),
+            ns(row["ns"] / row["count"]), str(row["registers"] or ""),
+            f"{row['occupancy']:.0%}" if row["occupancy"] else "",
             Text(row["from"] + (" (in a CUDA graph)" if row["graph"] else "")),
         )  # fmt: skip
     return _cut(table, len(work), rows, "other")
