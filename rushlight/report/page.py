@@ -19,6 +19,8 @@ from rushlight.report.observe import Observed
 from rushlight.report.records import Call, Calls, activities_of, launched_by
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+PARTS = ("", "_path", "_lines", "_why", "_time", "_model", "_short", "_rest")
+SCRIPTS = tuple(f"page{part}.js" for part in PARTS)  # in this order; the last one starts the page
 EVENTS = 6000  # of the timeline; the middle of a longer run is left out
 
 
@@ -30,7 +32,7 @@ def html(data: Mapping[str, Any]) -> str:
     parts = {
         "STYLE": _read("page.css"),
         "LAYOUT": _read("vendor/dagre.min.js"),
-        "CODE": _read("page.js") + _read("page_short.js"),
+        "CODE": "".join(map(_read, SCRIPTS)),
         "DATA": safe,
     }
     made = _read("page.html")

@@ -1,4 +1,4 @@
-// Stands behind page.js, whose names it uses: the answers that most people open the page for, and what
+// In short: the answers that most people open the page for, and what
 // they rest on. Function declarations only.
 
 // What became of each line of the user's files: compiled, broke (the graph ended there), eager.
@@ -19,9 +19,12 @@ function kernelRows() {  // costliest first; first calls, which make plans, only
   const rows = [];
   for (const c of run.captures) for (const g of c.graphs) for (const s of g.steps) if (s.calls) {
     const all = s.generated || s.calls === 1, calls = all ? s.calls : s.calls - 1, part = calls / s.calls;
-    rows.push({name: s.name, how: s.generated ? "generated" : s.library || "called", graph: g, calls, ns: all ? s.ns : s.ns - s.first_ns, moved: s.moved_bytes * part, operations: s.operations * part, lines: s.lines, cold: !s.generated && s.calls === 1});
+    rows.push({name: s.name, how: s.generated ? "generated" : s.library || "called", graph: g, calls, ns: all ? s.ns : s.ns - s.first_ns, moved: s.moved_bytes * part, operations: s.operations * part, lines: s.lines, keys: stepKeysOf(c, s), cold: !s.generated && s.calls === 1});
   }
-  for (const k of [...run.kernels, ...run.libraries]) rows.push({name: k.key, how: "eager", calls: k.warm_calls || k.calls, ns: k.warm_calls ? k.warm_ns : k.ns, moved: k.warm_calls ? k.warm_bytes : k.moved_bytes, operations: k.warm_operations, lines: (data.called_at || {})[k.key] || [], cold: !k.warm_calls});
+  for (const k of [...run.kernels, ...run.libraries]) {
+    const lines = (data.called_at || {})[k.key] || [];
+    rows.push({name: k.key, how: "eager", calls: k.warm_calls || k.calls, ns: k.warm_calls ? k.warm_ns : k.ns, moved: k.warm_calls ? k.warm_bytes : k.moved_bytes, operations: k.warm_operations, lines, keys: lines.flatMap(l => { const at = placeOf(l); return at ? [`L|${at[0].user}:${at[1] + 1}`] : []; }), cold: !k.warm_calls});
+  }
   return rows.sort((a, b) => b.ns - a.ns);
 }
 

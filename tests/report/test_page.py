@@ -158,6 +158,57 @@ def test_lines_light_up_in_both_views_and_both_ways(show, content):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [600, 1280])  # the buttons wrap, and do not
+def test_the_panes_stay_under_a_still_pointer(show, content, width):
+    tab = show(content, width)
+    tab.evaluate("""() => { window.drawn = 0;
+        document.addEventListener("mousemove", e => {
+            window.at = {screenX: e.screenX, screenY: e.screenY, bubbles: true} });
+        new MutationObserver(() => window.drawn++).observe(
+            document.getElementById("also"), {childList: true}) }""")
+    tab.evaluate("document.getElementById('views').scrollIntoView()")
+    place = "document.getElementById('left').getBoundingClientRect().top + window.scrollY"
+    top = tab.evaluate(place)
+    first = Small.forward.__code__.co_firstlineno
+    for line in (first + 1, first + 2, program.__code__.co_firstlineno + 3):
+        row = tab.locator("#left .line").nth(line - 1)
+        row.hover(timeout=3000)
+        drawn = tab.evaluate("window.drawn")
+        tab.wait_for_timeout(150)
+        other = tab.locator("#left .line").nth(line)  # came to lie there, was not pointed at
+        other.evaluate("row => row.dispatchEvent(new MouseEvent('mousemove', window.at))")
+        assert tab.evaluate("window.drawn") == drawn > 0
+        assert tab.evaluate(place) == top
+        row.click(timeout=3000)
+        assert tab.locator("#left .line.pin").first.get_attribute("data-i") == str(line - 1)
+        assert tab.evaluate(place) == top
+        assert tab.locator("#right .line.pin").count() > 0  # a text that has it is shown
+        tab.keyboard.press("Escape")
+        assert tab.locator(".line.pin").count() == 0
+
+
+@pytest.mark.slow
+def test_a_kernel_lights_its_own_lines_on_both_sides(show, content):
+    graphs = [g for c in data_of(content)["observed"]["captures"] for g in c["graphs"]]
+    graph = next(g for g in graphs if g["symbols"])
+    step = next(s for s in graph["steps"] if s["generated"])
+    code = next(a for a in graph["artifacts"] if a["language"] == "cpp")
+    spans = [(a, b) for a, b, name in code["spans"] if name == step["name"]]
+    own = [i for a, b in spans for i in range(a - 1, b)]
+    tab = show(content)
+    row = tab.locator("#timebody tr", has_text=step["name"]).first
+    row.scroll_into_view_if_needed()
+    button = row.get_by_role("button", name=step["name"])
+    button.click()
+    tab.wait_for_timeout(200)  # the page has moved, the pointer has not
+    lit = tab.locator("#right .line.pin").evaluate_all("rows => rows.map(r => +r.dataset.i)")
+    assert lit == own
+    mine = tab.locator("#left .line.pin").evaluate_all("rows => rows.map(r => +r.dataset.i + 1)")
+    assert {f"test_page.py:{n}" for n in mine} == set(step["lines"])
+    assert tab.locator("#right .line.pin").first.is_visible()
+
+
+@pytest.mark.slow
 def test_search_folding_and_keys(show, content):
     tab = show(content)
     tab.keyboard.press("/")
@@ -195,7 +246,8 @@ def test_the_answers_stand_first_and_lead_to_lines_and_code(show, content):
     assert "x.shape[0] was 4, now 6" in rows["Compiled again"].inner_text()
     first = Small.forward.__code__.co_firstlineno + 1
     rows["Compiled lines"].locator("button", has_text=f":{first}-{first + 1}").click()
-    assert "gelu(self.first" in tab.locator("#left .line.pin").inner_text()
+    kept = tab.locator("#left .line.pin").all_inner_texts()  # every line of the range
+    assert len(kept) == 2 and "gelu(self.first" in kept[0] and "softmax" in kept[1]
     assert "compiled" in tab.locator("#left .line").nth(first).get_attribute("class")
     last = program.__code__.co_firstlineno + 3
     assert "eager" in tab.locator("#left .line").nth(last).get_attribute("class")

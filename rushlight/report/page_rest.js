@@ -1,0 +1,79 @@
+// Sequence, reference, search, head; and the start of everything. The last of the page's files.
+
+// ---- sequence, reference, search
+
+function drawSequence() {
+  const events = (data.device_events || []), waits = run && run.facts.waits || [];
+  if (!events.length && !waits.length) {
+    put("sequencebody", none(run ? "Nothing ran on a GPU in this run. On a CPU there is no queue: each call returns when its work is done, so the timeline above is the sequence." : "Give a script that uses a GPU: launches, copies and waits stand here in order."));
+    return;
+  }
+  put("sequencebody", waits.length ? [h("h3", {}, "Where the host waited for the device"), table([["line"], ["asked by"], ["times", 1], ["waited", 1]], waits.map(w => [placeButton(w.line), w.what, String(w.count), ns(w.ns)]))] : null,
+    events.length ? [h("h3", {}, "What the host launched, in order"), table([["at", 1], ["host does"], ["what"], ["line"], ["took on the host", 1]], events.map(e => [ns(e.at), e.kind, e.name, placeButton(e.where || ""), ns(e.ns)]))] : null,
+    data.device_left_out ? h("p", {class: "dim"}, `${data.device_left_out} launches in the middle are left out`) : null,
+    gpuOrder(data.device_work || []), run.facts.gpu_times ? h("p", {class: "dim"}, gpuTimes(run.facts.gpu_times)) : null);
+}
+function drawReference() {
+  const list = items => h("ul", {}, items.map(t => h("li", {}, t)));
+  const when = s => doc.dimensions.map(d => s.when[d.id] ? s.when[d.id].map(v => d.options.find(o => o.value === v).phrase).join(" or ") : null).filter(Boolean).join(", on ") || "always";
+  put("referencebody", h("p", {}, doc.about),
+    h("h3", {}, "Every step"), table([["from"], ["step"], ["to"], ["when"], ["what happens"], ["source"]], doc.steps.map(s => [stageById[s.from].name, s.label, stageById[s.to].name, when(s), s.summary, sourcesOf(s)])),
+    h("h3", {}, "Where Python ends"), h("p", {}, `The last stage in which Python code is executed: ${doc.python_ends.map(id => stageById[id].name).join(", ")}. Everything after it is native code, or text on its way to becoming it.`),
+    h("h3", {}, "What this covers"), list(doc.scope), h("h3", {}, "What this page does not show"), list(doc.not_shown),
+    h("h3", {}, "How it is checked"), h("p", {}, `Content version ${doc.version}, verified on ${doc.verified_on} against ${doc.verified_against}. Tests assert the number of stages and steps of each path, that no step or stage is without a source, and that every id exists.`),
+    h("h3", {}, "Sources"), h("ul", {}, Object.values(doc.sources).map(s => h("li", {}, h("a", {href: s.url, rel: "noreferrer"}, s.title), `, checked ${s.checked}`))));
+}
+function search(words) {
+  const box = $("found");
+  box.hidden = !words;
+  if (!words) return;
+  const low = words.toLowerCase(), hits = [];
+  for (const s of doc.stages) if ((s.name + s.summary + s.explanation).toLowerCase().includes(low)) hits.push(h("li", {}, h("button", {type: "button", onclick: () => openStage(s.id)}, "stage " + s.name), s.summary));
+  let lines = 0;
+  for (const a of artifacts) for (let i = 0; i < a.lines.length && lines < 200; i++) if (a.lines[i].toLowerCase().includes(low)) {
+    lines++;
+    hits.push(h("li", {}, h("button", {type: "button", title: a.group, onclick: () => { show("right", a, i); pin(a, i); $("views").scrollIntoView(); }}, `${a.title}:${i + 1}`), h("span", {class: "mono"}, a.lines[i].trim().slice(0, 160))));
+  }
+  box.replaceChildren(h("h2", {}, count(hits.length, "hit") + (lines >= 200 ? ", the first ones" : "")), hits.length ? h("ul", {}, hits.slice(0, 120)) : none("Nothing has it."));
+}
+
+function drawHead() {
+  const others = run && run.vendor !== "Rushlight";
+  const title = run ? run.program + (others ? ` (${run.vendor})` : "") : "From a line of model code to the hardware";
+  $("title").textContent = title;
+  document.title = title + " - Rushlight";
+  $("facts").textContent = run ? ["torch", "rushlight", "python", "isa", "threads"].filter(k => run.facts[k]).map(k => `${k} ${run.facts[k]}`).join(", ") : doc.about;
+  if (run && run.error) { $("error").hidden = false; $("error").textContent = `The program stopped with ${run.error}; this is its path up to there.`; }
+  const parts = [...(run ? [["short", "In short"]] : []), ["path", "Path"], ["stages", "Stages"], ["views", "Line by line"], ["why", "Why"], ["time", "Time"], ["model", "Model graph"], ["sequence", "Sequence"], ["reference", "Documented"]];
+  put("nav", parts.map(([id, text]) => h("a", {href: "#" + id}, text)));
+  let wait = 0;
+  $("search").addEventListener("input", e => { clearTimeout(wait); wait = setTimeout(() => search(e.target.value.trim()), 120); });
+  document.addEventListener("keydown", e => {
+    const typing = ["INPUT", "SELECT", "TEXTAREA"].includes(document.activeElement.tagName);
+    if (e.key === "/" && !typing) { e.preventDefault(); $("search").focus(); }
+    if (e.key === "Escape") escape();
+  });
+}
+
+// Escape takes back the last thing: a menu, the search, what is kept lit, the fold around the focus.
+function escape() {
+  const fold = document.activeElement.closest("details[open]");
+  if (closeMenu()) return;
+  if (!$("found").hidden || document.activeElement === $("search")) { $("search").value = ""; search(""); }
+  else if (pinned) release();
+  else if (fold) { fold.open = false; fold.querySelector("summary").focus(); }
+}
+
+readArtifacts();
+markSources();
+drawHead();
+drawShort();
+drawSelectors();
+drawPath();
+drawViews();
+drawWhy();
+drawTime();
+drawSequence();
+drawReference();
+// Laying out a large graph takes a while: after the rest is there to be read.
+requestAnimationFrame(() => setTimeout(() => { drawModel(); document.body.dataset.ready = "yes"; }, 0));

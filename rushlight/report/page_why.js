@@ -1,0 +1,62 @@
+// Why: guards, recompiles, breaks, refusals.
+
+// ---- why
+
+function refusedTable(list) {
+  const shown = list.slice(0, 60);
+  return h("div", {}, table([["what"], ["why"], ["what to do"], ["where"]], shown.map(r => [r.what + (r.count > 1 ? ` (${r.count} times)` : ""), h("span", {title: r.id}, r.why), r.hint, placeButton(r.where)])),
+    list.length > 60 ? h("p", {class: "dim"}, `and ${list.length - 60} more, in the JSON`) : null);
+}
+function placeOf(where) {  // "file.py:12 in f" -> [source, line from 0]; null where its file is not here
+  const m = /^(.*?):(\d+)/.exec(where || ""), a = m && (artifacts.find(x => x.user === m[1]) || artifacts.find(x => x.path === m[1]));
+  return a ? [a, +m[2] - 1, where.slice(m[1].length)] : null;
+}
+function placeButton(where, last) {  // `last`: of several lines, the last one's number
+  const place = placeOf(where), more = typeof last === "string" ? last : "";
+  if (!place) return /:\d/.test(where || "") ? shortPath(where) + more : where || "";
+  const [a, line, rest] = place;
+  return h("button", {type: "button", class: "place", onclick: () => showLines(a, line, more ? +more.slice(1) - 1 : line)}, a.user + rest + more);
+}
+function showLines(a, from, to) {
+  const keys = [...new Set(a.keys.slice(from, to + 1).flat())];
+  pinned = {a, i: from, keys, kernel: null, name: from === to ? "" : `${a.user}:${from + 1}-${to + 1}`};
+  show("left", a, from);
+  keep(pinned, "left");
+  $("views").scrollIntoView();
+}
+const plain = what => what.replace(/_\d+(?=\b|_over)/g, "").replace(/\[\d+\]/g, "").replace(/ over \[[^\]]*\]( rows \[[^\]]*\])?/, "");
+const tally = list => { const seen = new Map(); for (const r of list) { const what = plain(r.what), k = JSON.stringify([r.id, what, r.why, r.where]); if (seen.has(k)) seen.get(k).count++; else seen.set(k, {...r, what, count: 1}); } return [...seen.values()].sort((a, b) => b.count - a.count); };
+
+function drawWhy() {
+  if (!run) { put("whybody", none("Give a script: guards, recompiles, graph breaks, refused fusions and fallbacks of its run stand here.")); return; }
+  const parts = [], add = (title, body) => parts.push(h("h3", {}, title), body);
+  const graphs = run.captures.flatMap(c => c.graphs);
+  const compiled = run.captures.length || run.functions.length;
+  if (compiled) {
+    add("Which lines were compiled", run.captures.length ? table([["function"], ["capture"], ["why"], ["operators"], ["lines"], ["graph broke at"]], run.captures.map(c => {
+      const lines = [...new Set(c.graphs.flatMap(g => g.steps.flatMap(s => s.lines)))].sort((a, b) => a.localeCompare(b, "en", {numeric: true}));
+      return [c.function, c.unit, c.recompiles.length ? c.recompiles[0].why : "its first call", String(c.graphs.reduce((n, g) => n + g.steps.reduce((m, s) => m + s.operators.length, 0), 0)),
+        lines.flatMap(l => [placeButton(l), " "]), c.breaks.map(b => placeButton(b.where))];
+    })) : none("Nothing was captured."));
+    const breaks = tally(run.captures.flatMap(c => c.breaks.map(b => ({...b, what: `${c.function}: ${b.what}`}))));
+    add("Graph breaks", breaks.length ? refusedTable(breaks) : none("None: each capture is one graph."));
+    const again = run.captures.filter(c => c.recompiles.length);
+    const changes = tally(again.flatMap(c => c.recompiles.map(r => ({...r, what: c.function}))));
+    add("Recompiles", changes.length ? table([["function"], ["what changed"], ["read at"], ["times", 1]], changes.map(r => [r.what, r.why, placeButton(r.where), String(r.count)])) : none("None."));
+    add("Guards", run.captures.map(c => h("details", {}, h("summary", {}, h("b", {}, c.unit), count(c.guards.length, "guard")),
+      table([["checked at each call"], ["read at"]], c.guards.map(([text, where]) => [h("span", {class: "mono"}, text), placeButton(where)])))));
+    const refused = graphs.flatMap(g => g.refused);
+    const fusions = tally(refused.filter(r => r.id.startsWith("fusion."))), falls = tally(refused.filter(r => r.id.startsWith("fallback.")));
+    add("Fusions that were refused", fusions.length ? refusedTable(fusions) : none("None."));
+    add("Operators without generated code", falls.length ? refusedTable(falls) : none("None."));
+    const files = graphs.filter(g => Object.keys(g.symbols).length);
+    add("Artifact cache", files.length ? table([["graph"], ["on disk"], ["compiler", 0], ["took", 1]], files.map(g => [g.label, g.cache || "not asked", g.compiler, g.compiler_ms ? ns(g.compiler_ms * 1e6) : ""])) : none("No graph needed generated code."));
+  }
+  const reads = run.facts.waits || run.facts.reads || [];
+  if (reads.length) add(run.facts.waits ? "Where Python waited for the GPU" : "Where Python read numbers of tensors, and would wait for a GPU",
+    table([["what was read"], ["times", 1], ["took", 1], ["line"]], reads.map(w => [h("span", {class: "mono"}, w.what), String(w.count), ns(w.ns), placeButton(w.line)])));
+  const shown = /^(fusion|fallback|capture)\.|^cache\.miss/;
+  const rest = run.refusals.filter(r => !compiled || !shown.test(r.id));
+  add("Whatever else was not done", rest.length ? refusedTable(rest) : none("Nothing."));
+  put("whybody", parts);
+}
