@@ -428,7 +428,7 @@ def _cache(options: argparse.Namespace) -> int:
         count, total = cache.clear()
         print(f"removed {count} files, {total:,} bytes, from {cache.place()}")
         return 0
-    found = [*cache.entries(), *cache.entries(ending=".cubin")]
+    found = [e for ending in cache.ENDINGS for e in cache.entries(ending=ending)]
     found.sort(key=lambda e: e.used, reverse=True)
     total = sum(e.bytes for e in found)
     print(f"{cache.place()}: {len(found)} artifacts, {total:,} bytes")

@@ -25,6 +25,7 @@ from rushlight.errors import Unsupported
 from rushlight.fx.graph import Graph
 from rushlight.fx.interpreter import run
 from rushlight.fx.pausing import paused_collector
+from rushlight.inductor import recall
 from rushlight.inductor.pipeline import CompiledGraph, compile_graph
 from rushlight.inductor.wrapper import Ends
 from rushlight.reasons import refuse
@@ -39,6 +40,27 @@ CASTING = casting.AUTOCAST | casting.HALF  # of the mode word (docs/native.md)
 
 def timed(milliseconds: dict[str, float]) -> str:
     return "\n".join(f"{stage:16} {ms:9.2f} ms" for stage, ms in milliseconds.items())
+
+
+def lowered(graph: Graph, ends: Ends | None = None, frozen: bool = False) -> Any:
+    """The graph compiled (a CompiledGraph), or its program found in the artifact cache
+    (inductor/recall.py)."""
+    start = time.perf_counter()
+    name = recall.name_of(graph, ends, frozen)
+
+    def make(kept_as: str | None = None) -> CompiledGraph:
+        begun = time.perf_counter()
+        smaller = decompose(forget_gradients(graph))
+        took = 1e3 * (time.perf_counter() - begun)
+        made = compile_graph(smaller, ends=ends, frozen=frozen, kept_as=kept_as)
+        made.milliseconds = {"decompose": took, **made.milliseconds}
+        return made
+
+    found = recall.find(name, graph, make) if name is not None else None
+    if found is None:
+        return make(name)
+    found.milliseconds["recall"] = 1e3 * (time.perf_counter() - start)
+    return found
 
 
 class Form:
@@ -144,9 +166,7 @@ class Inference(Form):
     def __init__(self, c: Compiled, made: Functionalised) -> None:
         super().__init__(c, made)
         ends = Ends(made.own, made.written, described_output(made.outputs))
-        with self.timing("decompose"):
-            graph = decompose(forget_gradients(made.graph))
-        self.compiled = compile_graph(graph, ends=ends, frozen=True)
+        self.compiled = lowered(made.graph, ends, frozen=True)
         self.program = self.compiled.program
         self.milliseconds |= self.compiled.milliseconds
 
@@ -176,21 +196,19 @@ class Training(Form):
                     wanted = tuple(got)
                     pair = differentiate(graph, wanted, active)
             forward, self.late = pair.forward, pair.backward
-        with self.timing("decompose"):
-            forward = decompose(forget_gradients(forward))
-        self.forward = compile_graph(forward, ends=Ends(made.own, made.written))
+        self.forward = lowered(forward, Ends(made.own, made.written))
         self.milliseconds |= self.forward.milliseconds
-        self.backward: CompiledGraph | None = None
+        self.backward: CompiledGraph | recall.Recalled | None = None
 
         def backward() -> Callable:
             with trace.unit(c.unit), settled(), paused_collector():
-                graph = forget_gradients(self.late)
+                graph = self.late
                 try:
-                    made = self.backward = compile_graph(decompose(graph))
+                    made = self.backward = lowered(graph)
                 except Unsupported as error:
                     told = "Its operators are called one by one."
                     refuse("fallback.graph", graph.name, str(error), told)
-                    return partial(run, graph)
+                    return partial(run, forget_gradients(graph))
                 finally:
                     trace.doing("")
                 trace.emit(

@@ -136,15 +136,17 @@ def assign_offsets(sizes: list[int], spans: list[tuple[int, int]]) -> tuple[list
     return offsets, end
 
 
+def fixed_places(plan: MemoryPlan) -> list[tuple]:
+    """(offset, shape, strides, dtype) of each place; for a plan without symbolic sizes."""
+    return [(p.offset, p.value.shape, p.value.layout.strides, p.value.dtype) for p in plan.places]
+
+
 def workspace(plan: MemoryPlan, names: list[str]) -> Any:
     """What a program calls once: without sizes, or with the values of the symbols `names`; it
     gives a tensor for each place."""
     values = [p.value for p in plan.places]
     if not names:
-        return native.workspace(
-            plan.workspace,
-            [(p.offset, v.shape, v.layout.strides, v.dtype) for p, v in zip(plan.places, values)],
-        )
+        return native.workspace(plan.workspace, fixed_places(plan))
     spans = [(p.first, p.last) for p in plan.places]
     known: dict[tuple, Any] = {}
 

@@ -39,6 +39,7 @@ from . import (
     moving,
     parts,
     placement,
+    recall,
     scheduler,
     wrapper,
 )
@@ -66,7 +67,11 @@ class Compilation:
         self.symbols: dict[int, str] = {}  # the exported function of each
         self.codes: list[Any] = []  # `device_code.DeviceCode` of groups on a GPU
         self.kernels: dict[int, tuple[Lowered, Any]] = {}
+        self.library: Any = None  # the loaded artifact
+        self.described: dict[int, tuple] = {}  # of each kernel: symbol, facts, phases (recall.py)
         self.program: Any = None
+        self.instructions: list[tuple] = []
+        self.outputs: Any = ()
         self.text = ""
         self.milliseconds: dict[str, float] = {}
 
@@ -280,7 +285,7 @@ def build_code(c: Compilation) -> None:
     """Source is written where no artifact has the kernels' loops, the emitter and the math."""
     if not c.written:
         return
-    library = cache.load(
+    library = c.library = cache.load(
         lambda: codegen.generate(c.written),
         native.isa(),
         graph=c.graph.name,
@@ -294,40 +299,47 @@ def build_code(c: Compilation) -> None:
         )  # fmt: skip
     for i, symbol in c.symbols.items():
         low = c.lowered[i]
-        phased = phased_part(c, i, library) if i in c.long else None
+        phased = phased_part(c, i) if i in c.long else None
+        c.described[i] = (symbol, tuple(facts_of(low)), phased)
+        if phased is not None:
+            phased = (cache.pointer(library, phased[0]), *phased[1:])
         code = cache.pointer(library, symbol)
         c.kernels[i] = (low, callable_kernel(low, code, library, phased))
 
 
 def callable_kernel(low: Lowered, code: Any, owner: Any, phased: Any = None) -> Any:
     """A kernel's code (its address, or a GPU's kernel) as a callable on tensors."""
+    return native.kernel(code, facts_of(low), owner, phased)
+
+
+def facts_of(low: Lowered) -> native.KernelFacts:
     k = low.kernel
-    return native.kernel(
-        code,
+    return native.KernelFacts(
         k.name,
         low.rule,
         low.rows,
         low.in_kinds,
         low.out_kinds,
-        [o.dtype for o in low.results],
+        tuple(o.dtype for o in low.results),
         low.number_kinds,
-        (len(k.outer), len(k.inner)),
+        len(k.outer),
+        len(k.inner),
         low.serial,
         low.cost,
         low.origin,
-        owner,
-        phased,
     )
 
 
-def phased_part(c: Compilation, i: int, library: Any) -> tuple:
+def phased_part(c: Compilation, i: int) -> tuple:
     symbol = codegen.part_symbol(c.symbols[i])
     _, *facts = phases.phased(c.lowered[i].kernel, symbol)
-    return (cache.pointer(library, symbol), *facts)
+    return (symbol, *facts)
 
 
 def write_wrapper(c: Compilation) -> None:
-    c.program, c.text = wrapper.write(c.plan, c.kernels, c.targets, c.memory, c.ends)
+    c.program, c.text, c.instructions, c.outputs = wrapper.write(
+        c.plan, c.kernels, c.targets, c.memory, c.ends
+    )
     c.program.label = c.label
     trace.emit("wrapper", c.graph.name, c.text, graph=c.label, kernels=len(c.kernels))
 
@@ -354,25 +366,30 @@ def compile_graph(
     single_kernels: bool = False,
     ends: wrapper.Ends | None = None,
     frozen: bool = False,
+    kept_as: str | None = None,
 ) -> CompiledGraph:
     """The graph as a callable on tensors of its inputs' layouts (any sizes where those are
     symbolic, within its guards).
 
     Its results are what running the graph gives: the same bits for float32, float64 and
     integers; half types are kept wider between fused operators. Nothing is recorded for
-    autograd. `ends`: what the program does with the results. Raises UserError for other layouts
-    than compiled for.
+    autograd. `ends`: what the program does with the results; `kept_as`: the name under which the
+    next process finds the program (recall.py). Raises UserError for other layouts than
+    compiled for.
     """
     if passes.settings.instead is not None:
         return passes.settings.instead(graph, ends, frozen)
     c = Compilation(graph, single_kernels, ends, frozen)
-    for one in PASSES:
-        if one in MAY_BE_LEFT_OUT and left_out(one.__name__):
-            continue
-        trace.doing(one.__name__)
-        start = time.perf_counter()
-        one(c)
-        c.milliseconds[one.__name__] = 1e3 * (time.perf_counter() - start)
+    with native.questions() as asked:
+        for one in PASSES:
+            if one in MAY_BE_LEFT_OUT and left_out(one.__name__):
+                continue
+            trace.doing(one.__name__)
+            start = time.perf_counter()
+            one(c)
+            c.milliseconds[one.__name__] = 1e3 * (time.perf_counter() - start)
+    if kept_as is not None:
+        recall.keep(kept_as, c, asked)
     if passes.settings.also is not None:
         passes.settings.also(graph, c.label)
     return CompiledGraph(c)

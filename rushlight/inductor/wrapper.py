@@ -31,6 +31,7 @@ class Wrapper:
     def __init__(self, plan: Schedule, targets: dict[Var, Var]) -> None:
         self.plan, self.graph, self.targets = plan, plan.graph, targets
         self.instructions: list[tuple] = []
+        self.outputs: Any = ()
         self.lines: list[str] = []
         self.known: dict[Any, native.Entry] = {}  # variables, and texts of sizes
         self.count = len(self.graph.inputs) + len(self.graph.numbers)
@@ -293,6 +294,7 @@ class Wrapper:
             outputs = self.owned(self.graph.result, ends)
             if ends.outputs is not None:
                 outputs = self.write_and_view(outputs, ends)
+        self.outputs = outputs
         single = isinstance(outputs, tuple) and outputs and isinstance(outputs[0], str)
         self.lines.append(f"return {self.show(outputs) if single else self.show(('l', outputs))}")
         return native.program(
@@ -361,9 +363,10 @@ def write(
     targets: dict[Var, Var],
     memory: MemoryPlan,
     ends: Ends | None = None,
-) -> tuple[Any, str]:
-    """(native program, its text). `kernels`: for the index of each group that became one, what
-    to call; `targets`: results that are written into another variable's memory."""
+) -> tuple[Any, str, list[tuple], Any]:
+    """(native program, its text, its instructions, its outputs). `kernels`: for the index of each
+    group that became one, what to call; `targets`: results that are written into another
+    variable's memory."""
     w = Wrapper(plan, targets)
     w.carve(memory)
     for step in plan.steps:
@@ -372,4 +375,4 @@ def write(
         else:
             for node in step.nodes:
                 w.call_operator(node)
-    return w.finish(ends), w.text()
+    return w.finish(ends), w.text(), w.instructions, w.outputs

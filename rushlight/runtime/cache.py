@@ -9,6 +9,8 @@ built anew. The file is checked on the descriptor that is then loaded, so that n
 in between.
 
     file = shared object | parts as JSON | its length, 8 bytes | SHA-256 of all that, 32 bytes
+
+Programs that call such objects are kept beside them in the same form (`keep`, `kept`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from .toolchain import Toolchain
 
 FORMAT = "2"  # of the cache: goes up where its files change meaning
 COMPARED = 200  # entries that a miss is compared with, at most
+ENDINGS = (".so", ".cubin", ".program")  # of artifacts
 
 
 class Entry(NamedTuple):
@@ -41,7 +44,13 @@ class Entry(NamedTuple):
     parts: dict[str, str]
 
 
-def load(source: str | Callable[[], str], isa: str, **parts: str) -> ctypes.CDLL:
+class Library(ctypes.CDLL):
+    """A loaded shared object, and the name of its artifact ("": one that is not in the folder)."""
+
+    artifact = ""
+
+
+def load(source: str | Callable[[], str], isa: str, **parts: str) -> Library:
     """The shared object of a source, from the folder or newly built. `parts` decide the source
     where it is a function; a text decides itself."""
     tools = toolchain.find(isa)
@@ -59,15 +68,17 @@ def load(source: str | Callable[[], str], isa: str, **parts: str) -> ctypes.CDLL
     make = (lambda: source) if isinstance(source, str) else source
     folder = trusted_folder()
     if folder is not None:
+        found = loaded(folder, name)
         path = os.path.join(folder, name + ".so")
-        found = open_checked(path)
         if found is not None:
             trace.emit("artifact_cache", name, found=True, path=path)
             return found
         refuse("cache.miss", name, miss(folder, key) if trace.listeners else f"{path} is not there")
         text = make()
         try:
-            return build_into(folder, name, text, tools, key)
+            found = build_into(folder, name, text, tools, key)
+            found.artifact = name
+            return found
         except OSError as error:
             refuse(
                 "cache.unwritable",
@@ -80,13 +91,21 @@ def load(source: str | Callable[[], str], isa: str, **parts: str) -> ctypes.CDLL
         return build_into(place, name, make(), tools, key)
 
 
+def loaded(folder: str, name: str) -> Library | None:
+    """The artifact of that name, or None where it is missing or refused."""
+    found = open_checked(os.path.join(folder, name + ".so"))
+    if found is not None:
+        found.artifact = name
+    return found
+
+
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def build_into(
     folder: str, name: str, source: str, tools: Toolchain, key: dict[str, str]
-) -> ctypes.CDLL:
+) -> Library:
     """Builds under a name of its own and renames, so that others see all of the file or nothing.
     Raises OSError where the folder takes no file."""
     path = os.path.join(folder, name + ".so")
@@ -97,10 +116,8 @@ def build_into(
         toolchain.build(tools, source, fresh)
         with open(fresh, "rb") as file:
             content = file.read()
-        told = json.dumps(key, sort_keys=True).encode()
-        end = told + len(told).to_bytes(8, "little")
         with open(fresh, "ab") as file:
-            file.write(end + hashlib.sha256(content + end).digest())
+            file.write(end_of(content, key))
         os.chmod(fresh, 0o600)
         os.replace(fresh, path)
     finally:
@@ -121,12 +138,56 @@ def build_into(
     return found
 
 
+def end_of(content: bytes, key: dict[str, str]) -> bytes:
+    """What an artifact's file ends with."""
+    told = json.dumps(key, sort_keys=True).encode()
+    end = told + len(told).to_bytes(8, "little")
+    return end + hashlib.sha256(content + end).digest()
+
+
+# ---- programs
+
+
+def keep(folder: str, name: str, content: bytes, graph: str) -> None:
+    """A program's description under its name; others see all of it or nothing. Where the folder
+    takes no file there is none, with a reason."""
+    fresh = ""
+    try:
+        handle, fresh = tempfile.mkstemp(suffix=".part", dir=folder)
+        with open(handle, "wb") as file:
+            file.write(content + end_of(content, {"graph": graph}))
+        os.chmod(fresh, 0o600)
+        os.replace(fresh, os.path.join(folder, name + ".program"))
+    except OSError as error:
+        refuse("cache.unwritable", folder, str(error), "Free some space.")
+        if fresh and os.path.exists(fresh):
+            os.unlink(fresh)
+
+
+def kept(folder: str, name: str) -> bytes | None:
+    """What was kept under a name, or None where it is missing or refused."""
+    path = os.path.join(folder, name + ".program")
+    if (handle := opened(path)) is None:
+        return None
+    try:
+        why = distrust(os.fstat(handle))
+        content = b"" if why else contents(handle)
+    finally:
+        os.close(handle)
+    why = why or corrupt(content)
+    if why:
+        refuse("cache.refused", path, why, "It is made anew.")
+        return None
+    length = int.from_bytes(content[-40:-32], "little")
+    return content[: -40 - length]
+
+
 # ---- what is there, and what differs
 
 
 def entries(folder: str | None = None, ending: str = ".so") -> Iterator[Entry]:
     """Every artifact of the folder whose end can be read, newest first. `ending`: ".so" for shared
-    objects, ".cubin" for images of GPUs (runtime/triton.py)."""
+    objects, ".program" for what calls them, ".cubin" for images of GPUs (runtime/triton.py)."""
     folder = folder or place()
     try:
         names = [n for n in os.listdir(folder) if n.endswith(ending)]
@@ -134,7 +195,7 @@ def entries(folder: str | None = None, ending: str = ".so") -> Iterator[Entry]:
         return
     paths = [os.path.join(folder, n) for n in names]
     for path in sorted(paths, key=modified, reverse=True):
-        parts = parts_of(path) if ending == ".so" else image_parts(path)
+        parts = image_parts(path) if ending == ".cubin" else parts_of(path)
         if parts is not None:
             yield Entry(path, os.path.getsize(path), modified(path), parts)
 
@@ -201,7 +262,7 @@ def clear() -> tuple[int, int]:
     if trusted_folder() is None:
         return 0, 0
     for name in os.listdir(folder):
-        if name.endswith((".so", ".cubin", ".part")):
+        if name.endswith((*ENDINGS, ".part")):
             path = os.path.join(folder, name)
             total += os.lstat(path).st_size
             os.unlink(path)
@@ -223,7 +284,7 @@ def opened(path: str) -> int | None:
         return None
 
 
-def open_checked(path: str) -> ctypes.CDLL | None:
+def open_checked(path: str) -> Library | None:
     """The loaded file, or None where it is missing or refused."""
     if (handle := opened(path)) is None:
         return None
@@ -231,7 +292,7 @@ def open_checked(path: str) -> ctypes.CDLL | None:
         why = distrust(os.fstat(handle)) or corrupt(contents(handle))
         if not why:
             try:
-                return ctypes.CDLL(spelled(handle))
+                return Library(spelled(handle))
             except OSError as error:  # made for another machine, or by another build of the linker
                 why = f"it cannot be loaded: {error}"
         refuse("cache.refused", path, why, "It is built anew.")

@@ -6,12 +6,15 @@ Rooms above the bindings describe these with plain values; here they become obje
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from rushlight import _core, dtypes  # type: ignore[attr-defined]
 
 empty = _core.empty  # (shape, dtype): memory for what a program puts together
+DType, Workspace = _core.dtype, _core.Workspace
 Entry = tuple  # ("r", register), ("l", entries), ("c", constant): docs/native.md
 
 
@@ -34,44 +37,49 @@ def device_kernel(record: dict, images: list[bytes]) -> Any:
 def packed_bytes(dtype: str, k: int, n: int) -> int:
     """Bytes of a product's right operand [k, n] in the order of the library; 0: it takes it as it
     lies; -1: there is no library."""
-    return _core.packed_bytes(getattr(_core, dtype), k, n)
+    found = _core.packed_bytes(getattr(_core, dtype), k, n)
+    asked = getattr(HERE, "asked", None)
+    if asked is not None:
+        asked[dtype, k, n] = found
+    return found
 
 
-def kernel(
-    pointer: Any,
-    name: str,
-    rule: str,
-    rows: int,
-    in_kinds: str,
-    out_kinds: str,
-    out_dtypes: Sequence[str],
-    number_kinds: str,
-    loops: tuple[int, int],
-    serial: int,
-    cost: int,
-    origin: str,
-    owner: Any,
-    phased: tuple | None = None,
-) -> Any:
+HERE = threading.local()
+
+
+@contextmanager
+def questions() -> Iterator[dict[tuple, int]]:
+    """What this thread asks of the machine in the block: arguments of `packed_bytes` -> answer."""
+    before, HERE.asked = getattr(HERE, "asked", None), {}
+    try:
+        yield HERE.asked
+    finally:
+        HERE.asked = before
+
+
+class KernelFacts(NamedTuple):
+    """What the runtime is told of a kernel."""
+
+    name: str
+    rule: str
+    rows: int
+    in_kinds: str
+    out_kinds: str
+    out_dtypes: tuple[str, ...]
+    number_kinds: str
+    outer: int  # loops
+    inner: int
+    serial: int
+    cost: int
+    origin: str
+
+
+def kernel(pointer: Any, facts: KernelFacts, owner: Any, phased: tuple | None = None) -> Any:
     """A callable on tensors that allocates its results. `pointer`: the code's address, or a
     `device_kernel`; `owner` keeps the code loaded. `phased`: (pointer, phases, mask, bytes of
     state, bytes a block) for a long row on several threads."""
-    return _core.FusedKernel(
-        pointer,
-        name,
-        rule,
-        rows,
-        in_kinds,
-        out_kinds,
-        tuple(getattr(_core, d) for d in out_dtypes),
-        number_kinds,
-        *loops,
-        serial,
-        cost,
-        origin,
-        owner,
-        phased,
-    )
+    dtypes = tuple(getattr(_core, d) for d in facts.out_dtypes)
+    return _core.FusedKernel(pointer, *facts._replace(out_dtypes=dtypes), owner, phased)
 
 
 def program(inputs: int, instructions: list, outputs: Any) -> Any:
