@@ -1,5 +1,6 @@
 """Optimizers and schedules of the learning rate."""
 
+from rushlight.optim.adafactor import Adafactor
 from rushlight.optim.adam import Adam, AdamW
 from rushlight.optim.adaptive import (
     ASGD,
@@ -12,6 +13,7 @@ from rushlight.optim.adaptive import (
     Rprop,
 )
 from rushlight.optim.lbfgs import LBFGS
+from rushlight.optim.muon import Muon
 from rushlight.optim.optimizer import Optimizer
 from rushlight.optim.sgd import SGD
 

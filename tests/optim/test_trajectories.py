@@ -43,6 +43,9 @@ SETTINGS = [
     ("Rprop", {"lr": 0.05, "etas": (0.3, 1.5), "step_sizes": (0.01, 0.2), "maximize": True}),
     ("ASGD", {"lr": 0.05}),
     ("ASGD", {"lr": 0.05, "t0": 3.0, "lambd": 0.1, "weight_decay": 0.1}),
+    ("Adafactor", {"lr": 0.1}),
+    ("Adafactor", {"lr": 0.2, "beta2_decay": -0.5, "eps": (1e-3, 0.1), "weight_decay": 0.1}),
+    ("Adafactor", {"lr": 0.2, "d": 1.5, "maximize": True}),
 ]
 IDS = [
     f"{name}-{'-'.join(k for k in options if k != 'lr') or 'plain'}" for name, options in SETTINGS
