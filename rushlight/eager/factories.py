@@ -13,6 +13,7 @@ from rushlight.ops.values import Array
 from rushlight.sym import Sym
 
 from . import formats, randomness
+from .modes import is_compiling
 
 DEFAULT = [_core.float32]
 CPU: Any = None  # the device; `methods` makes it
@@ -274,6 +275,11 @@ def empty_like(
         return empty(tuple(input.shape), dtype=dtype, device=device, requires_grad=requires_grad)
     if isinstance(input, Array):
         return in_order(input.shape, strides, lambda shape: empty(shape, dtype=dtype))
+    if is_compiling():  # a graph has the order of dims as a view
+        made = in_order(
+            input.shape, strides, lambda shape: empty(shape, dtype=dtype, device=device)
+        )
+        return finished(made, requires_grad)
     made = _core.empty_strided(tuple(input.shape), strides, dtype, device)
     return finished(made, requires_grad)
 
