@@ -132,6 +132,35 @@ def test_random_sampler(replacement, count):
             assert len(set(part)) == len(part)
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 9])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_distributed_sampler(oracle, count, drop_last):
+    for rank in range(3):
+        if count == 0 and not drop_last:
+            continue  # the oracle divides by zero
+        ours, theirs = (
+            module.DistributedSampler(range(count), 3, rank, shuffle=False, drop_last=drop_last)
+            for module in (data, oracle.utils.data)
+        )
+        assert list(ours) == list(theirs) and len(ours) == len(theirs)
+
+
+def test_distributed_sampler_shuffles_by_epoch():
+    samplers = [data.DistributedSampler(range(20), 2, rank, seed=5) for rank in (0, 1)]
+    orders = []
+    for epoch in (0, 1, 0):
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        shares = [list(sampler) for sampler in samplers]
+        assert sorted(shares[0] + shares[1]) == list(range(20))
+        orders.append(shares)
+    assert orders[0] == orders[2] != orders[1]
+    with pytest.raises(ValueError, match="Invalid rank 2"):
+        data.DistributedSampler(range(4), 2, 2)
+    with pytest.raises(RuntimeError, match="num_replicas and rank"):
+        data.DistributedSampler(range(4))
+
+
 def test_random_samplers_are_even():
     generator = rushlight.Generator().manual_seed(0)
     for sampler in (
