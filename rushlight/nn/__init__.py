@@ -30,6 +30,9 @@ from rushlight.nn.activation import (
     Tanhshrink,
     Threshold,
 )
+from rushlight.nn.adaptive import (
+    AdaptiveLogSoftmaxWithLoss,
+)
 from rushlight.nn.attention import (
     MultiheadAttention,
 )
@@ -41,6 +44,7 @@ from rushlight.nn.batchnorm import (
     InstanceNorm1d,
     InstanceNorm2d,
     InstanceNorm3d,
+    SyncBatchNorm,
 )
 from rushlight.nn.containers import (
     ModuleDict,
@@ -77,6 +81,21 @@ from rushlight.nn.flatten import (
     Flatten,
     Unflatten,
 )
+from rushlight.nn.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+    LazyLinear,
+)
 from rushlight.nn.linear import (
     Bilinear,
     Identity,
@@ -99,6 +118,7 @@ from rushlight.nn.loss import (
     MultiLabelSoftMarginLoss,
     MultiMarginLoss,
     NLLLoss,
+    NLLLoss2d,
     PoissonNLLLoss,
     SmoothL1Loss,
     SoftMarginLoss,
@@ -109,6 +129,7 @@ from rushlight.nn.module import (
     Module,
 )
 from rushlight.nn.normalization import (
+    CrossMapLRN2d,
     LayerNorm,
     LocalResponseNorm,
     RMSNorm,
@@ -136,6 +157,8 @@ from rushlight.nn.parallel import (
 from rushlight.nn.parameter import (
     Buffer,
     Parameter,
+    UninitializedBuffer,
+    UninitializedParameter,
 )
 from rushlight.nn.pooling import (
     AdaptiveAvgPool1d,
@@ -147,6 +170,8 @@ from rushlight.nn.pooling import (
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
     LPPool1d,
     LPPool2d,
     LPPool3d,
@@ -172,6 +197,7 @@ from rushlight.nn.rnn import (
     LSTMCell,
     RNNBase,
     RNNCell,
+    RNNCellBase,
 )
 from rushlight.nn.shuffling import (
     ChannelShuffle,

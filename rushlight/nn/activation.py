@@ -1,5 +1,7 @@
 """Activations as modules. Each takes a floating tensor and returns one of the same shape."""
 
+import warnings
+
 from rushlight import eager
 from rushlight.nn import functional as F
 from rushlight.nn.init import constant_
@@ -26,11 +28,27 @@ class ReLU(Module):
         return _flags(inplace=self.inplace)
 
 
+def _warn_of_name(old, new):
+    warnings.warn(
+        f"keyword argument `{old}` is deprecated and renamed to `{new}`",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
 class Hardtanh(Module):
-    def __init__(self, min_val=-1.0, max_val=1.0, inplace=False):
+    """Values cut to [min_val, max_val]. min_value and max_value, names of the past, warn."""
+
+    def __init__(self, min_val=-1.0, max_val=1.0, inplace=False, min_value=None, max_value=None):
         super().__init__()
+        if min_value is not None:
+            _warn_of_name("min_value", "min_val")
+            min_val = min_value
+        if max_value is not None:
+            _warn_of_name("max_value", "max_val")
+            max_val = max_value
         if max_val <= min_val:
-            raise AssertionError("max_val must be larger than min_val")
+            raise AssertionError(f"max_val ({max_val}) must be greater than min_val ({min_val})")
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
     def forward(self, input):

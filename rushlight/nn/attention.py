@@ -4,17 +4,12 @@ Takes query (T, N, width), key and value (S, N, width), or (N, T, width) with ba
 without N. Returns the same shape as query, and the attention weights if asked for.
 """
 
-import math
-
 from rushlight import eager
-from rushlight.eager.sampling import place
-from rushlight.nn import functional as F
 from rushlight.nn import init
+from rushlight.nn.functional.multihead import attended
 from rushlight.nn.linear import Linear
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
-
-_in_projection = F.kernel("in_projection")
 
 
 class NonDynamicallyQuantizableLinear(Linear):
@@ -123,76 +118,15 @@ class MultiheadAttention(Module):
             query, key, value = (x.unsqueeze(0) for x in (query, key, value))
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        batch, targets, _ = query.shape
-        q, k, v = self._projected(query, key, value, one)
-        mask = self._joint_mask(key_padding_mask, attn_mask, batch, targets, key.shape[1], q.dtype)
-        more = [] if self.bias_k is None else [(self.bias_k, self.bias_v)]
-        if self.add_zero_attn:
-            more += [(eager.zeros((1, 1, self.embed_dim), dtype=k.dtype, device=place(k)),) * 2]
-        for extra_k, extra_v in more:
-            shape = (batch, 1, self.embed_dim)
-            k = eager.cat([k, extra_k.expand(shape)], 1)
-            v = eager.cat([v, extra_v.expand(shape)], 1)
-            if mask is not None:
-                shown = eager.zeros((*mask.shape[:-1], 1), dtype=mask.dtype, device=place(mask))
-                mask = eager.cat([mask, shown], -1)
-        q, k, v = map(self._split, (q, k, v))
-        p = self.dropout if self.training else 0.0
-        weights = None
-        if need_weights:
-            scores = (q * (1.0 / math.sqrt(self.head_dim))) @ k.transpose(-2, -1)
-            weights = F.dropout(F.softmax(scores if mask is None else scores + mask, -1), p)
-            out = weights @ v
-        else:
-            out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
-        out = self.out_proj(out.transpose(1, 2).reshape(batch, targets, self.embed_dim))
-        if weights is not None and average_attn_weights:
-            weights = weights.mean(1)
+        apart = None
+        if not self._qkv_same_embed_dim:
+            apart = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+        out, weights = attended(
+            query, key, value, one, self.num_heads, self.in_proj_weight, apart, self.in_proj_bias,
+            self.bias_k, self.bias_v, self.add_zero_attn, self.dropout if self.training else 0.0,
+            self.out_proj.weight, self.out_proj.bias, key_padding_mask, need_weights, attn_mask,
+            average=average_attn_weights,
+        )  # fmt: skip
         if not batched:
             return out.squeeze(0), None if weights is None else weights.squeeze(0)
         return out if self.batch_first else out.transpose(0, 1), weights
-
-    def _projected(self, query, key, value, one):
-        """Query, key and value through their weights; of one tensor by one product."""
-        width = self.embed_dim
-        if one and self.in_proj_weight is not None:
-            return _in_projection(query, self.in_proj_weight, self.in_proj_bias)
-        weights = (
-            [self.in_proj_weight[i * width : (i + 1) * width] for i in range(3)]
-            if self.in_proj_weight is not None
-            else [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
-        )
-        bias = self.in_proj_bias
-        biases = (
-            [None] * 3 if bias is None else [bias[i * width : (i + 1) * width] for i in range(3)]
-        )
-        return map(F.linear, (query, key, value), weights, biases)
-
-    def _split(self, x):
-        """(N, L, width) -> (N, heads, L, width of a head)."""
-        return x.view(x.shape[0], x.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
-
-    def _joint_mask(self, padding, mask, batch, targets, sources, dtype):
-        """Both masks as one that is added to scores (N, heads, T, S), or None."""
-        found = None
-        if mask is not None:
-            full = (batch * self.num_heads, targets, sources)
-            if tuple(mask.shape) not in (full[1:], full):
-                raise RuntimeError(
-                    f"The shape of the attn_mask is {mask.shape}, but should be {full[1:]} or "
-                    f"{full}."
-                )
-            found = _added(mask, dtype)
-            if mask.dim() == 3:
-                found = found.view(batch, self.num_heads, targets, sources)
-        if padding is not None:
-            padding = _added(padding, dtype).reshape(batch, 1, 1, sources)
-            found = padding if found is None else found + padding
-        return found
-
-
-def _added(mask, dtype):
-    """A bool mask as 0 and -inf; a floating one as it is."""
-    if mask.is_floating_point():
-        return mask
-    return eager.zeros(mask.shape, dtype=dtype, device=place(mask)).masked_fill(mask, -math.inf)

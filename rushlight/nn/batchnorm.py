@@ -124,6 +124,59 @@ class BatchNorm3d(_BatchNorm):
     _dims = (5,)
 
 
+class SyncBatchNorm(_BatchNorm):
+    """(N, C, ...): BatchNorm over the batches of all processes of a group. There are no process
+    groups here, so there is one process, whose batch norm it is; NotImplementedError where a group
+    is given.
+    """
+
+    def __init__(
+        self,
+        num_features,
+        eps=1e-5,
+        momentum=0.1,
+        affine=True,
+        track_running_stats=True,
+        process_group=None,
+        device=None,
+        dtype=None,
+        *,
+        bias=True,
+    ):
+        if process_group is not None:
+            raise NotImplementedError(
+                "[SyncBatchNorm] process groups are not there yet: one process only"
+            )
+        options = (eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, *options, bias=bias)
+        self.process_group = None
+
+    def _check_input_dim(self, input):
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+        if input.shape[1] == 0:
+            raise ValueError("SyncBatchNorm number of input channels should be non-zero")
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module, process_group=None):
+        """The module with every batch norm in it as a SyncBatchNorm with its tensors."""
+        made = module
+        if isinstance(module, _BatchNorm):
+            options = (module.eps, module.momentum, module.affine, module.track_running_stats)
+            size, bias = module.num_features, module.bias is not None
+            made = cls(size, *options, process_group, bias=bias)
+            if module.affine:
+                made.weight = module.weight
+                if bias:
+                    made.bias = module.bias
+            made.running_mean, made.running_var = module.running_mean, module.running_var
+            made.num_batches_tracked = module.num_batches_tracked
+            made.training = module.training
+        for name, child in module.named_children():
+            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return made
+
+
 class _InstanceNorm(_NormBase):
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """Initialisers: each writes values into a given tensor in place, without history, and returns it.
 
-Takes a Tensor of any floating dtype. Random ones draw from the default generator, in program order.
+Takes a Tensor of any floating dtype. Random ones draw from ``generator`` (None: the default one),
+in program order.
 """
 
 import math
@@ -68,19 +69,19 @@ def _write(tensor, values):
         return tensor.copy_(values)
 
 
-def uniform_(tensor, a=0.0, b=1.0):
+def uniform_(tensor, a=0.0, b=1.0, generator=None):
     """Values from U[a, b)."""
     with eager.no_grad():
-        return tensor.uniform_(a, b)
+        return tensor.uniform_(a, b, generator=generator)
 
 
-def normal_(tensor, mean=0.0, std=1.0):
+def normal_(tensor, mean=0.0, std=1.0, generator=None):
     """Values from N(mean, std^2)."""
     with eager.no_grad():
-        return tensor.normal_(mean, std)
+        return tensor.normal_(mean, std, generator=generator)
 
 
-def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
+def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     """Values from N(mean, std^2) cut to [a, b], by inversion of the distribution function."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
@@ -90,7 +91,8 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
         )
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2.0))) for bound in (a, b))
     with eager.no_grad():
-        unit = eager.rand(tensor.shape, dtype=eager.float64, device=tensor.device)
+        like = {"dtype": eager.float64, "device": tensor.device}
+        unit = eager.rand(tensor.shape, generator=generator, **like)
         values = _inverse_erf(unit * (high - low) + low) * (std * math.sqrt(2.0)) + mean
         values = eager.where(values < a, a, eager.where(values > b, b, values))
         return tensor.copy_(values)
@@ -146,15 +148,15 @@ def dirac_(tensor, groups=1):
     return tensor
 
 
-def xavier_uniform_(tensor, gain=1.0):
+def xavier_uniform_(tensor, gain=1.0, generator=None):
     """U[-s, s] with s = gain sqrt(6 / (fan in + fan out)) (Glorot and Bengio, 2010)."""
     bound = gain * math.sqrt(6.0 / sum(fans(tensor)))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor, gain=1.0):
+def xavier_normal_(tensor, gain=1.0, generator=None):
     """N(0, s^2) with s = gain sqrt(2 / (fan in + fan out))."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))))
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))), generator)
 
 
 def _is_empty(tensor):
@@ -164,22 +166,23 @@ def _is_empty(tensor):
     return False
 
 
-def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu"):
+def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
     """U[-s, s] with s = gain sqrt(3 / fan) (He et al., 2015). a: negative slope of 'leaky_relu'."""
     if _is_empty(tensor):
         return tensor
     bound = calculate_gain(nonlinearity, a) * math.sqrt(3.0 / _fan(tensor, mode))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu"):
+def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
     """N(0, s^2) with s = gain / sqrt(fan)."""
     if _is_empty(tensor):
         return tensor
-    return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)))
+    std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
+    return normal_(tensor, 0.0, std, generator)
 
 
-def orthogonal_(tensor, gain=1):
+def orthogonal_(tensor, gain=1, generator=None):
     """A (semi-)orthogonal matrix times gain; dims after the first count as one (Saxe et al.,
     2013).
 
@@ -191,7 +194,8 @@ def orthogonal_(tensor, gain=1):
     if tensor.numel() == 0:
         return tensor
     rows = tensor.shape[0]
-    normal = eager.randn((rows, tensor.numel() // rows), dtype=eager.float64)
+    size = (rows, tensor.numel() // rows)
+    normal = eager.randn(size, dtype=eager.float64, generator=generator)
     with eager.no_grad():
         q = _orthonormal(normal) if rows <= normal.shape[1] else _orthonormal(normal.t()).t()
         return _write(tensor, (q * gain).reshape(tensor.shape))
@@ -208,13 +212,39 @@ def _orthonormal(rows):
     return q
 
 
-def sparse_(tensor, sparsity, std=0.01):
+def sparse_(tensor, sparsity, std=0.01, generator=None):
     """N(0, std^2) with the fraction ``sparsity`` of every column set to zero (Martens, 2010)."""
     if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     rows, columns = tensor.shape
     zeros = math.ceil(sparsity * rows)
     with eager.no_grad():
-        keys = eager.rand((rows, columns), device=tensor.device)
+        keys = eager.rand((rows, columns), generator=generator, device=tensor.device)
         order = (keys.unsqueeze(0) < keys.unsqueeze(1)).to(eager.int64).sum(1)  # rank in its column
-        return normal_(tensor, 0.0, std).masked_fill_(order < zeros, 0.0)
+        return normal_(tensor, 0.0, std, generator).masked_fill_(order < zeros, 0.0)
+
+
+def _without_underscore(function):
+    """The name that `function` had before: it warns, and does the same."""
+    name = function.__name__
+
+    def older(*args, **kwargs):
+        warnings.warn(
+            f"`nn.init.{name[:-1]}` is now deprecated in favor of `nn.init.{name}`.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return function(*args, **kwargs)
+
+    older.__name__ = older.__qualname__ = name[:-1]
+    older.__doc__ = f"`{name}`, which is the name to use."
+    return older
+
+
+uniform, normal, constant, eye, dirac, xavier_uniform, xavier_normal = map(
+    _without_underscore,
+    (uniform_, normal_, constant_, eye_, dirac_, xavier_uniform_, xavier_normal_),
+)
+kaiming_uniform, kaiming_normal, orthogonal, sparse = map(
+    _without_underscore, (kaiming_uniform_, kaiming_normal_, orthogonal_, sparse_)
+)

@@ -2,6 +2,8 @@
 'none') one an element or row.
 """
 
+import warnings
+
 from rushlight.nn import functional as F
 from rushlight.nn.distance import PairwiseDistance
 from rushlight.nn.module import Module
@@ -88,6 +90,19 @@ class NLLLoss(_WeightedLoss):
         return F.nll_loss(
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction
         )
+
+
+class NLLLoss2d(NLLLoss):
+    """NLLLoss under its name of the past, which warns."""
+
+    def __init__(self, *args, **kwargs):
+        warnings.warn(
+            "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in "
+            "replacement",
+            FutureWarning,
+            stacklevel=2,
+        )
+        super().__init__(*args, **kwargs)
 
 
 class CrossEntropyLoss(_WeightedLoss):

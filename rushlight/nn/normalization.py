@@ -102,3 +102,28 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self):
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(Module):
+    """(N, C, H, W): x / (k + alpha / size sum of the squares in a window of channels)^beta, as in
+    Krizhevsky et al. (2012). PyTorch never takes channel 0 out of the window again; so do these
+    values, and the gradient is that of these values, which PyTorch's is not.
+    """
+
+    def __init__(self, size, alpha=1e-4, beta=0.75, k=1):
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input):
+        if input.dim() != 4:
+            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+        reach, squares = (self.size - 1) // 2, input * input
+        total = F.channel_windows(squares, reach, reach)
+        behind = input.shape[1] - reach - 1  # channels whose window begins after channel 0
+        if behind > 0:
+            kept = squares[:, :1].expand(-1, behind, -1, -1)
+            total = eager.cat([total[:, :-behind], total[:, -behind:] + kept], 1)
+        return input * (total * (self.alpha / self.size) + self.k) ** -self.beta
+
+    def extra_repr(self):
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

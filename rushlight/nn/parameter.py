@@ -72,3 +72,140 @@ class Buffer(Tensor):  # type: ignore[valid-type, misc]
 
 def _rebuild_buffer(data, persistent):
     return Buffer(data, persistent=persistent)
+
+
+# ---- without a shape yet
+
+# What may be asked of a parameter that has no shape; everything else is refused.
+_ANSWERED = frozenset(
+    """
+    bfloat16 cls_to_become cpu cuda data device double dtype float get_device grad grad_fn half
+    is_complex is_cuda is_floating_point is_leaf is_meta is_sparse layout materialize ndim
+    persistent register_hook requires_grad requires_grad_ retain_grad share_memory_ shape size to
+    """.split()
+)
+_CASTS = ("bfloat16", "cpu", "cuda", "double", "float", "half")
+_OPERATORS = (
+    "add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv floordiv rfloordiv mod "
+    "rmod pow rpow ipow matmul rmatmul imatmul and rand iand or ror ior xor rxor ixor lshift "
+    "rshift lt le gt ge eq ne neg pos abs invert getitem setitem len bool int float iter contains"
+)
+
+
+def _refuse(self, name):
+    kind = type(self).__name__
+    raise ValueError(
+        f"Attempted to use an uninitialized parameter in Tensor.{name}. This error happens when "
+        f"you are using a `LazyModule` or explicitly manipulating `rushlight.nn.parameter.{kind}` "
+        "objects. When using LazyModules Call `forward` with a dummy batch to initialize the "
+        "parameters before calling rushlight functions"
+    )
+
+
+class UninitializedTensorMixin:
+    """A tensor whose dtype and device are known and whose shape is not: it can be moved and cast,
+    and becomes ``cls_to_become`` by `materialize`. ValueError for anything else that is asked of
+    it; functions that get it as an argument see a tensor without elements.
+    """
+
+    cls_to_become: type
+
+    def __getattribute__(self, name):
+        if name[:1] == "_" or name in _ANSWERED:
+            return super().__getattribute__(name)
+        return _refuse(self, name)
+
+    @property
+    def shape(self):
+        raise RuntimeError(
+            "Can't access the shape of an uninitialized parameter or buffer. This error usually "
+            "happens in `load_state_dict` when trying to load an uninitialized parameter into an "
+            "initialized one. Call `forward` to initialize the parameters before accessing their "
+            "attributes."
+        )
+
+    def share_memory_(self):
+        raise RuntimeError(
+            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to "
+            "initialize the parameters before calling `module.share_memory()`."
+        )
+
+    def materialize(self, shape, device=None, dtype=None):
+        """From here on a tensor of that shape (its values as memory is found) and class."""
+        device = self.data.device if device is None else device
+        dtype = self.data.dtype if dtype is None else dtype
+        self.data = eager.empty(shape, device=device, dtype=dtype)
+        self.__class__ = self.cls_to_become
+
+    def to(self, *args, **kwargs):
+        """Of another dtype or device, as shapeless as before."""
+        return self._kept(self.data.to(*args, **kwargs))
+
+    def _kept(self, data):
+        if data.dtype is self.data.dtype and data.device == self.data.device:
+            return self
+        return type(self)(self.requires_grad, data.device, data.dtype, **self._more())
+
+    def _more(self):
+        """What its constructor takes besides."""
+        return {}
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            there = self.data.device, self.data.dtype
+            memo[id(self)] = type(self)(self.requires_grad, *there, **self._more())
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol):
+        there = str(self.data.device), self.data.dtype
+        return type(self), (self.requires_grad, *there, *self._more().values())
+
+    def __repr__(self):
+        return f"<{type(self).__name__}>"
+
+    __str__ = __repr__
+    __hash__ = Tensor.__hash__
+
+
+for _name in _OPERATORS.split():
+    setattr(
+        UninitializedTensorMixin,
+        f"__{_name}__",
+        lambda self, *args, _name=_name: _refuse(self, f"__{_name}__"),
+    )
+for _name in _CASTS:
+    setattr(
+        UninitializedTensorMixin,
+        _name,
+        lambda self, *args, _name=_name: self._kept(getattr(self.data, _name)(*args)),
+    )
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A Parameter that gets its shape by `materialize`."""
+
+    cls_to_become = Parameter
+
+    def __new__(cls, requires_grad=True, device=None, dtype=None):
+        data = eager.empty(0, device=device, dtype=dtype)
+        return Tensor._make_subclass(cls, data, requires_grad)
+
+
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):
+    """A Buffer that gets its shape by `materialize`."""
+
+    cls_to_become = Buffer
+
+    def __new__(cls, requires_grad=False, device=None, dtype=None, persistent=True):
+        data = eager.empty(0, device=device, dtype=dtype)
+        buffer = Tensor._make_subclass(cls, data, requires_grad)
+        buffer.persistent = persistent
+        return buffer
+
+    def _more(self):
+        return {"persistent": self.persistent}
+
+
+def is_lazy(param):
+    """Whether a parameter or buffer has no shape yet."""
+    return isinstance(param, UninitializedTensorMixin)

@@ -219,6 +219,63 @@ class LPPool3d(_LPPool):
     _function = staticmethod(F.lp_pool3d)
 
 
+class _FractionalMaxPool(Module):
+    _dims = 0
+    _function = None
+
+    def __init__(
+        self,
+        kernel_size,
+        output_size=None,
+        output_ratio=None,
+        return_indices=False,
+        _random_samples=None,
+    ):
+        super().__init__()
+        name, dims = type(self).__name__, self._dims
+        each = lambda v: tuple(v) if isinstance(v, (list, tuple)) else (v,) * dims  # noqa: E731
+        if output_size is None and output_ratio is None:
+            raise ValueError(
+                f"{name} requires specifying either an output size, or a pooling ratio"
+            )
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        self.kernel_size = each(kernel_size)
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else each(output_size)
+        self.output_ratio = None if output_ratio is None else each(output_ratio)
+        if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input):
+        return self._function(
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            self._random_samples,
+        )
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The largest element of each of output_size windows whose steps are random (Graham, 2014).
+
+    output_ratio: the output's size as a share of the input's, between 0 and 1; give one of both.
+    """
+
+    _dims = 2
+    _function = staticmethod(F.fractional_max_pool2d)
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """FractionalMaxPool2d in three dims."""
+
+    _dims = 3
+    _function = staticmethod(F.fractional_max_pool3d)
+
+
 class _AdaptiveMaxPool(Module):
     _function = None
 

@@ -11,7 +11,7 @@ import warnings
 from collections import OrderedDict, namedtuple
 
 from rushlight import eager
-from rushlight.nn.parameter import Parameter
+from rushlight.nn.parameter import Parameter, is_lazy
 
 Tensor = eager.Tensor
 EXTRA_STATE = "_extra_state"
@@ -172,6 +172,8 @@ def load_own_state(module, state, prefix, local_metadata, strict, missing, unexp
                 "object from checkpoint but "
                 f"received {type(given)}"
             )
+            continue
+        if is_lazy(target):  # and what is given: neither has a shape or values
             continue
         if target.dim() == 0 and given.dim() == 1:
             if given.shape[0] != 1:

@@ -62,6 +62,38 @@ def test_normal(call):
     assert abs(std / NORMAL[call][1] - 1) < 0.04
 
 
+GENERATED = (
+    "uniform_(w, generator=g)",
+    "normal_(w, generator=g)",
+    "trunc_normal_(w, generator=g)",
+    "xavier_uniform_(w, generator=g)",
+    "xavier_normal_(w, generator=g)",
+    "kaiming_uniform_(w, generator=g)",
+    "kaiming_normal_(w, generator=g)",
+    "orthogonal_(w, generator=g)",
+    "sparse_(w, 0.5, generator=g)",
+)
+
+
+@pytest.mark.parametrize("call", GENERATED)
+def test_a_generator_of_its_own(call):
+    """It alone decides, and the default stream stands where it stood."""
+    found, before = [], rushlight.get_rng_state().tolist()
+    for seed in (3, 3, 4):
+        names = {"w": rushlight.empty(4, 6), "g": rushlight.Generator().manual_seed(seed)}
+        found.append(eval(f"init.{call}", {"init": init, **names}).tolist())
+    assert found[0] == found[1] != found[2]
+    assert rushlight.get_rng_state().tolist() == before
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal", "eye", "xavier_normal", "kaiming_uniform"])
+def test_names_of_the_past_warn(name):
+    w = rushlight.zeros(3, 3)
+    with pytest.warns(FutureWarning, match=f"`nn.init.{name}` is now deprecated"):
+        assert getattr(init, name)(w) is w
+    assert w.abs().sum() > 0
+
+
 def test_truncated_normal():
     w = init.trunc_normal_(rushlight.empty(100, 100), mean=1.0, std=2.0, a=-1.0, b=3.0)
     values = numbers(w)

@@ -67,6 +67,9 @@ LAYERS = {
     "nn.PReLU(5)": (3, 5),
     "nn.Softmax2d()": (2, 3, 4, 5),
     "nn.LocalResponseNorm(3)": (2, 5, 4),
+    "nn.SyncBatchNorm(4)": (3, 4, 2),
+    "nn.SyncBatchNorm(5, affine=False).eval()": (3, 5),
+    "nn.Hardtanh(min_value=-0.5, max_value=0.25)": (3, 5),
     "nn.PixelShuffle(2)": (1, 8, 2, 3),
     "nn.PixelUnshuffle(2)": (1, 2, 4, 6),
     "nn.ChannelShuffle(2)": (2, 4, 3),
@@ -91,6 +94,7 @@ def build(pair, expression):
     return ours, theirs
 
 
+@pytest.mark.filterwarnings("ignore:keyword argument")
 @pytest.mark.parametrize("expression", LAYERS)
 def test_values_and_gradients(pair, expression):
     ours, theirs = build(pair, expression)

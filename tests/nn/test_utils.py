@@ -34,6 +34,11 @@ def test_clip_of_a_generator_and_of_nothing():
     assert utils.clip_grad_norm_(layer.parameters(), 1.0).item() == pytest.approx(1e-3, rel=1e-2)
 
 
+def test_clip_under_its_old_name():
+    with pytest.warns(FutureWarning, match="clip_grad_norm_"):
+        assert utils.clip_grad_norm(with_gradients(rushlight), 1.0) > 5
+
+
 def test_non_finite_norm():
     parameters = with_gradients(rushlight)
     parameters[0].grad = rushlight.tensor([float("nan"), 1.0])

@@ -56,6 +56,7 @@ from rushlight.nn.functional.convolution import (
     conv1d,
     conv2d,
     conv3d,
+    conv_tbc,
     conv_transpose1d,
     conv_transpose2d,
     conv_transpose3d,
@@ -67,6 +68,12 @@ from rushlight.nn.functional.dropping import (
     dropout2d,
     dropout3d,
     feature_alpha_dropout,
+)
+from rushlight.nn.functional.fractional import (
+    fractional_max_pool2d,
+    fractional_max_pool2d_with_indices,
+    fractional_max_pool3d,
+    fractional_max_pool3d_with_indices,
 )
 from rushlight.nn.functional.loss import (
     binary_cross_entropy,
@@ -85,7 +92,9 @@ from rushlight.nn.functional.loss import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
+from rushlight.nn.functional.multihead import multi_head_attention_forward
 from rushlight.nn.functional.normalization import (
+    channel_windows,
     cosine_similarity,
     layer_norm,
     local_response_norm,
@@ -98,8 +107,11 @@ from rushlight.nn.functional.pooling import (
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
     adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices,
     adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
     adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -111,6 +123,7 @@ from rushlight.nn.functional.pooling import (
     max_pool2d,
     max_pool2d_with_indices,
     max_pool3d,
+    max_pool3d_with_indices,
     max_unpool1d,
     max_unpool2d,
     max_unpool3d,
@@ -135,3 +148,10 @@ from rushlight.nn.functional.tables import embedding, embedding_bag, one_hot
 from rushlight.nn.functional.warping import affine_grid, grid_sample
 
 linear = kernel("linear")
+
+
+def pdist(input, p=2.0):
+    """The p-norm of the difference of every pair of rows of a matrix, in order."""
+    from rushlight.eager.series import pdist
+
+    return pdist(input, p)

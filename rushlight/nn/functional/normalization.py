@@ -74,9 +74,13 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
         )
     if input.numel() == 0:
         return input
-    squares, channels = input * input, input.shape[1]
-    before, after = size // 2, (size - 1) // 2
-    total = None
+    total = channel_windows(input * input, size // 2, (size - 1) // 2)
+    return input / (total * (alpha / size) + k) ** beta
+
+
+def channel_windows(squares, before, after):
+    """The sum over a window of channels, from ``before`` to ``after`` each; (N, C, ...)."""
+    channels, total = squares.shape[1], None
     for shift in range(-before, after + 1):
         start, end = max(0, shift), min(channels, channels + shift)
         if start >= end:
@@ -88,4 +92,4 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
                 parts.insert(0 if front else len(parts), blank)
         term = parts[0] if len(parts) == 1 else eager.cat(parts, 1)
         total = term if total is None else total + term
-    return input / (total * (alpha / size) + k) ** beta
+    return total
