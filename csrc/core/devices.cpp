@@ -110,6 +110,7 @@ Device opened(DeviceType type, int index) {
 }
 
 Device device_named(PyObject* given, const char* text) {
+  if (!std::strcmp(text, "cuda")) return opened(DeviceType::CUDA, -1);
   const char* colon = std::strchr(text, ':');
   const std::string name = colon ? std::string(text, colon) : std::string(text);
   int index = -1;
@@ -163,9 +164,23 @@ std::string device_name(Device d) {
   return type == DeviceType::CUDA ? name + ":" + std::to_string(rl::device_index(d)) : name;
 }
 
+static PyObject* device_objects[rl::kDeviceTypes << 8];  // those that were asked for
+
+bool device_known(PyObject* o, Device* device) {
+  constexpr int kLooked = 8;
+  for (const DeviceType type : {DeviceType::CPU, DeviceType::CUDA, DeviceType::Meta})
+    for (int i = 0; i < (type == DeviceType::CUDA ? kLooked : 1); i++) {
+      const Device d = rl::make_device(type, i);
+      if (o != device_objects[static_cast<int>(d)] || !rl::device_ready(d)) continue;
+      *device = d;
+      return true;
+    }
+  return false;
+}
+
 PyObject* device_object(Device d) {
-  static PyObject *objects[rl::kDeviceTypes << 8], *names[rl::kDeviceTypes << 8];
-  PyObject*& o = objects[static_cast<int>(d)];
+  static PyObject* names[rl::kDeviceTypes << 8];
+  PyObject*& o = device_objects[static_cast<int>(d)];
   if (o) return o;
   const std::string name = device_name(d);
   if (hooks.device) return o = check(PyObject_CallFunction(hooks.device, "s", name.c_str()));

@@ -61,6 +61,9 @@ PyObject* device_object(Device);         // borrowed, through the hook; its name
 // where no runtime of that type is loaded, and where there is no such device.
 Device device_from(PyObject*);
 
+// False: no device's own object (as `device_object` gives), or one that was not opened yet.
+bool device_known(PyObject*, Device*);
+
 Own<Tensor> on_host(Tensor*);            // itself, or a copy on the CPU
 
 // A call with operands on several devices: tensors of the CPU without dims go to the device of the

@@ -29,7 +29,8 @@ PyObject *name_dtype, *name_requires_grad, *name_device;
 struct Plain {
   PyObject* dtype = nullptr;                           // borrowed; null: the default
   bool requires_grad = false;
-  bool on_cpu = false;                                 // the device is given, and it is the CPU
+  bool placed = false;                                 // the device is given: this one
+  Device device = Device::CPU;
 };
 
 // False where some keyword is not plain.
@@ -45,8 +46,10 @@ bool read_keywords(PyObject* const* values, PyObject* names, Plain* plain) {
       if (!PyBool_Check(value)) return false;
       plain->requires_grad = value == Py_True;
     } else if (name == name_device) {
-      if (value != Py_None && value != device_object(Device::CPU)) return false;
-      plain->on_cpu = value != Py_None;
+      if (value == Py_None) continue;
+      if (PyUnicode_CheckExact(value)) plain->device = device_from(value);
+      else if (!device_known(value, &plain->device)) return false;
+      plain->placed = true;
     } else {
       return false;
     }
@@ -62,7 +65,7 @@ bool read_size(PyObject* o, int64_t* out) {
 }
 
 // The dense layout of the sizes, stolen; null where the call is not plain.
-Layout* read_layout(PyObject* const* args, Py_ssize_t n, DType dtype) {
+Layout* read_layout(PyObject* const* args, Py_ssize_t n, DType dtype, Device device) {
   int64_t shape[8];
   if (n == 1 && (PyTuple_Check(args[0]) || PyList_CheckExact(args[0]))) {
     PyObject* sequence = args[0];
@@ -75,7 +78,7 @@ Layout* read_layout(PyObject* const* args, Py_ssize_t n, DType dtype) {
     if (!read_size(args[i], &shape[i])) return nullptr;
     if (__builtin_mul_overflow(numel, shape[i], &numel)) return nullptr;
   }
-  return rl::layout_dense(dtype, Device::CPU, static_cast<int>(n), shape);
+  return rl::layout_dense(dtype, device, static_cast<int>(n), shape);
 }
 
 template <class T>
@@ -89,7 +92,8 @@ PyObject* made(Factory* self, PyObject* const* args, Py_ssize_t n, PyObject* nam
   if ((mode & (kRecords | kDispatch)) || !read_keywords(args + n, names, &plain)) return nullptr;
   Layout* layout = nullptr;
   bool like = self->make >= Make::EmptyLike && self->make <= Make::OnesLike;
-  if (!like && !plain.on_cpu && creation_device != Device::CPU) return nullptr;
+  if (!like && !plain.placed) plain.device = creation_device;
+  if (plain.device != Device::CPU && self->make != Make::Empty) return nullptr;
   if (like) {
     if (n != 1 || !is_tensor(args[0])) return nullptr;
     Layout* model = tensor_of(args[0])->layout;
@@ -103,7 +107,7 @@ PyObject* made(Factory* self, PyObject* const* args, Py_ssize_t n, PyObject* nam
     layout = rl::layout_dense(DType::Int64, Device::CPU, 1, &count);
   } else {
     if (!n) return nullptr;
-    layout = read_layout(args, n, plain.dtype ? dtype_from(plain.dtype) : default_dtype);
+    layout = read_layout(args, n, plain.dtype ? dtype_from(plain.dtype) : default_dtype, plain.device);
     if (!layout) return nullptr;
   }
   bool large = layout->numel > kSmall && self->make != Make::Empty && self->make != Make::EmptyLike;
