@@ -6,6 +6,7 @@
 #include "convert.h"
 #include "rt/cublas.h"
 #include "rt/cuda_memory.h"
+#include "rt/cuda_queue.h"
 #include "rt/cudnn.h"
 #include "rt/cupti.h"
 
@@ -384,6 +385,14 @@ PyObject* pad_products(PyObject*, PyObject* args) {
   return PyBool_FromLong(was);
 }
 
+PyObject* launch_thread(PyObject*, PyObject* args) {
+  return guarded([&] {
+    int set = -1;
+    parse(args, "|i", &set);
+    return PyBool_FromLong(cuda::queue_set(set));
+  });
+}
+
 PyObject* tf32(PyObject*, PyObject* args) {
   return guarded([&] {
     const char* what;
@@ -448,6 +457,9 @@ PyMethodDef cuda_functions[] = {
     {"cuda_library_missing", library_missing, METH_O, "why, in words; empty: it works"},
     {"cuda_pad_products", pad_products, METH_VARARGS,
         "(every=-1) -> what was: whether even small products of half types are padded (for tests)"},
+    {"cuda_launch_thread", launch_thread, METH_VARARGS,
+        "(set=-1) -> what was: whether a thread of its own hands launches to the driver (2: lone ones "
+        "too)"},
     {"cuda_tf32", tf32, METH_VARARGS, "('matmul' or 'cudnn', set=-1) -> what was"},
     {"cuda_counts", counts, METH_NOARGS,
         "how many kernels of each kind ran, and how long the host waited"},

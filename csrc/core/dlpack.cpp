@@ -6,6 +6,7 @@
 #include "cuda.h"
 #include "devices.h"
 #include "dtype.h"
+#include "rt/cuda_queue.h"
 
 namespace core {
 namespace {
@@ -149,6 +150,7 @@ Own<Tensor> import_capsule(PyObject* capsule) {
   if (t.device.type == kCUDA) {
     Ref name = checked(PyUnicode_FromFormat("cuda:%d", t.device.id));
     place = device_from(name.py());
+    rl::cuda::queue_close();
   }
   if (t.ndim > rl::kMaxDims)
     raise(
@@ -227,7 +229,10 @@ PyObject* to_dlpack(PyObject* o, PyObject* args, PyObject* kwargs) {
     }
     Own<Tensor> copied;
     if (copy == Py_True) t = (copied = dense_copy(t)).get();
-    if (on_cuda(t->layout)) order_before(t, stream);
+    if (on_cuda(t->layout)) {
+      rl::cuda::queue_close();  // their work and ours must not wait in two places
+      order_before(t, stream);
+    }
     long major = 0, minor = 0;
     if (version != Py_None && !PyArg_ParseTuple(version, "ll", &major, &minor)) throw PythonError();
     if (major < 1) {

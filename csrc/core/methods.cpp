@@ -8,6 +8,7 @@
 #include "operator.h"
 #include "tape.h"
 #include "tensor.h"
+#include "rt/cuda_queue.h"
 #include "rt/views.h"
 
 namespace core {
@@ -53,8 +54,13 @@ PyObject* element_size(PyObject* o, PyObject*) {
 PyObject* storage_offset(PyObject* o, PyObject*) {
   return PyLong_FromLongLong(tensor_of(o)->offset);
 }
+// Whoever has an address on a GPU may queue work there himself: ours must not wait apart from his.
+void address_goes_out(const Tensor* t) {
+  if (rl::device_type(t->layout->device) == rl::DeviceType::CUDA) rl::cuda::queue_close();
+}
 PyObject* data_ptr(PyObject* o, PyObject*) {
   Tensor* t = tensor_of(o);
+  address_goes_out(t);
   return PyLong_FromVoidPtr(t->storage->data ? data_of(t) : nullptr);
 }
 // [n, c, ...] without gaps, channels innermost; dims of size 1 are ignored.

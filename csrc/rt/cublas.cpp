@@ -4,10 +4,12 @@
 #include "cublas.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "cuda_memory.h"
+#include "cuda_queue.h"
 #include "error.h"
 #include "libraries.h"
 
@@ -135,6 +137,7 @@ struct DeviceGemm {
   std::vector<Ready> ready;  // by device, alignment, TF32, and how the bias comes
 
   ~DeviceGemm() {
+    queue_drain();
     Library& l = library();
     for (Ready& r : ready) {
       l.description_destroy(r.description);
@@ -165,6 +168,7 @@ struct DeviceGemm {
     for (Ready& r : ready)
       if (r.key == key) return r;
     Library& l = library();
+    activate(device);
     Handle& handle = l.handles[device];
     if (!handle) check_status(l.create(&handle), op.c_str(), "cublasLtCreate");
     Ready r{};
@@ -204,6 +208,35 @@ struct DeviceGemm {
     return ready.back();
   }
 };
+
+namespace {
+
+// One call of the library, complete: it may be made later and by another thread.
+struct Product {
+  Description description;
+  Matrix matrices[4];
+  Algorithm algorithm;
+  size_t room;
+  void* work;
+  const void *x, *y, *c, *bias;
+  void* out;
+  double scales[2];
+  bool wide;
+
+  Status run(int device, Stream stream) const {
+    const Library& l = library();
+    if (bias) l.description_set(description, kBiasPointer, &bias, sizeof bias);
+    const float narrow[2] = {static_cast<float>(scales[0]), static_cast<float>(scales[1])};
+    const auto scale = [&](int i) {
+      return wide ? static_cast<const void*>(&scales[i]) : &narrow[i];
+    };
+    return l.matmul(l.handles[device], description, scale(0), y, matrices[0], x, matrices[1],
+                    scale(1), c, matrices[2], out, matrices[3], &algorithm, work, room, stream);
+  }
+};
+static_assert(sizeof(Product) <= kQueuedWords * sizeof(uint64_t));
+
+}  // namespace
 
 VendorLibrary& cublas() { return library().so; }
 
@@ -271,24 +304,46 @@ void device_gemm_run(DeviceGemm* g, int device, const void* x, const void* y, co
                      void* out, double alpha, double beta) {
   if (!g->b || !g->m || !g->n) return;
   if (!bias) beta = 0;
-  activate(device);
   const bool laid = bias == out;
   const bool epilogue = bias && !laid && g->bias == DeviceGemm::Vector;
   const bool whole = bias && !laid && g->bias == DeviceGemm::Whole;
   const void* c = whole ? bias : out;
-  DeviceGemm::Ready& r = g->get(device, x, y, c, out, epilogue, whole);
-  Library& l = library();
-  if (epilogue) l.description_set(r.description, kBiasPointer, &bias, sizeof bias);
+  const DeviceGemm::Ready& r = g->get(device, x, y, c, out, epilogue, whole);
+  Product p{r.description,
+            {r.a, r.b, r.c, r.d},
+            r.found.algorithm,
+            r.found.workspace,
+            nullptr,
+            x,
+            y,
+            c,
+            epilogue ? bias : nullptr,
+            out,
+            {alpha, epilogue ? 0 : beta},
+            g->dtype == DType::Float64};
   Storage* work =
-      r.found.workspace ? memory_alloc(device, static_cast<int64_t>(r.found.workspace)) : nullptr;
-  const double scales64[2] = {alpha, epilogue ? 0 : beta};
-  const float scales32[2] = {static_cast<float>(scales64[0]), static_cast<float>(scales64[1])};
-  const bool wide = g->dtype == DType::Float64;
-  const void* a = wide ? static_cast<const void*>(&scales64[0]) : &scales32[0];
-  const void* b = wide ? static_cast<const void*>(&scales64[1]) : &scales32[1];
-  const Status s = l.matmul(l.handles[device], r.description, a, y, r.a, x, r.b, b, c, r.c, out,
-                            r.d, &r.found.algorithm, work ? work->data : nullptr, r.found.workspace,
-                            current_stream(device));
+      p.room ? memory_alloc(device, static_cast<int64_t>(r.found.workspace)) : nullptr;
+  if (work) p.work = work->data;
+  const Stream stream = current_stream(device);
+  Status s = 0;
+  if (queue_takes(stream)) {
+    Queued& w = queue_next();
+    w.run = [](const Driver&, const Queued& q) {
+      Product p;
+      std::memcpy(&p, q.words, sizeof p);
+      const Status s = p.run(q.device, q.stream);
+      return s ? kLibraryStatus + s : kSuccess;
+    };
+    w.stream = stream;
+    w.device = device;
+    copy_name(w.op, g->op.c_str());
+    copy_name(w.what, "cublasLtMatmul");
+    std::memcpy(w.words, &p, sizeof p);
+    queue_put();
+  } else {
+    activate(device);
+    s = p.run(device, stream);
+  }
   if (work) memory_free(work);
   check_status(s, g->op.c_str(), "cublasLtMatmul");
 }

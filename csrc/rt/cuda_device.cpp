@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cuda_queue.h"
 #include "device_kernel.h"
 #include "error.h"
 
@@ -70,6 +71,12 @@ Context context_of(int device) {
 }
 
 const Driver& activate(int device) {
+  const Driver& d = ready(device);
+  queue_drain();
+  return d;
+}
+
+const Driver& ready(int device) {
   const Driver& d = driver();
   if (here.active != device) {
     check(d.context_set(context_of(device)), "cuCtxSetCurrent");

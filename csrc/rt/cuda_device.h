@@ -28,8 +28,10 @@ int check_device(int);  // the same number, or Runtime
 const Properties& properties(int device);
 bool used(int device);  // whether its context exists
 
-// Makes the device's context this thread's. Cheap where it is already.
+// Makes the device's context this thread's, which is cheap where it is already, and lets all that
+// waits in the launch queue go first.
 const Driver& activate(int device);
+const Driver& ready(int device);  // the same without the queue: for calls whose order is free
 Context context_of(int device);
 
 Stream current_stream(int device);

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda_queue.h"
 #include "error.h"
 
 namespace rl::cuda {
@@ -204,7 +205,7 @@ std::string human(int64_t bytes) {
 }
 
 Block* new_segment(Pool& p, int device, Stream stream, int64_t size, bool small) {
-  const Driver& d = activate(device);
+  const Driver& d = ready(device);
   const int64_t bytes = small                ? kSmallSegment
                         : size < kMiddleMost ? kLargeSegment
                                              : (size + kRound - 1) / kRound * kRound;
@@ -491,6 +492,7 @@ void pinned_used_on(Storage* s, int device, Stream stream) {
 }
 
 void pinned_empty_cache() {
+  queue_drain();
   PinnedCache& c = pinned_cache();
   for (auto i = c.free.begin(); i != c.free.end();) {
     Pinned* p = i->second;
@@ -544,9 +546,24 @@ void copy_across(int to_device, void* to, int from_device, const void* from, int
 }
 void fill_zero(int device, void* at, int64_t nbytes) {
   if (!nbytes) return;
-  check(activate(device).fill_bytes(reinterpret_cast<Address>(at), 0, static_cast<size_t>(nbytes),
-                                    current_stream(device)),
-        "cuMemsetD8Async");
+  const Stream stream = current_stream(device);
+  const auto address = reinterpret_cast<Address>(at);
+  if (!queue_takes(stream)) {
+    check(activate(device).fill_bytes(address, 0, static_cast<size_t>(nbytes), stream),
+          "cuMemsetD8Async");
+    return;
+  }
+  Queued& w = queue_next();
+  w.run = [](const Driver& d, const Queued& q) {
+    return d.fill_bytes(q.words[0], 0, static_cast<size_t>(q.words[1]), q.stream);
+  };
+  w.stream = stream;
+  w.device = device;
+  copy_name(w.op, "fill");
+  copy_name(w.what, "cuMemsetD8Async");
+  w.words[0] = address;
+  w.words[1] = static_cast<uint64_t>(nbytes);
+  queue_put();
 }
 
 }  // namespace rl::cuda

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cuda_memory.h"
+#include "cuda_queue.h"
 #include "error.h"
 
 namespace rl::cuda {
@@ -303,7 +304,6 @@ struct Launcher {
   }
 
   bool run(const int64_t* n, void* const* p) {
-    const Driver& d = activate(device);
     const Variant* chosen = choose(n, p);
     if (!chosen) return false;
     const Variant& v = *chosen;
@@ -321,11 +321,11 @@ struct Launcher {
       if (v.work[i].zero) fill_zero(device, works[i]->data, bytes);
     }
     int number = v.first;
-    for (const LaunchSpec& l : v.launches) launch(d, l, number++, n, p, works);
+    for (const LaunchSpec& l : v.launches) launch(l, number++, n, p, works);
     return true;
   }
 
-  void launch(const Driver& d, const LaunchSpec& l, int number, const int64_t* n, void* const* p,
+  void launch(const LaunchSpec& l, int number, const int64_t* n, void* const* p,
               Storage* const* works) {
     uint64_t values[kMostParameters];
     void* places[kMostParameters];
@@ -377,15 +377,46 @@ struct Launcher {
       fail(ErrorKind::Runtime, "[%s] kernel %s: a grid of %lld x %lld x %lld is too large", op,
            kernel->key, static_cast<long long>(grid[0]), static_cast<long long>(grid[1]),
            static_cast<long long>(grid[2]));
+    const Function f = function(l, number);
+    const Stream stream = current_stream(device);
+    if (count + kLaunchWords <= kQueuedWords && queue_takes(stream))
+      return queue(l, f, stream, grid, values, count);
     const auto u = [](int64_t x) { return static_cast<unsigned>(x); };
-    const Result r =
-        d.launch(function(l, number), u(grid[0]), u(grid[1]), u(grid[2]), u(32 * l.warps), 1, 1,
-                 u(l.shared), current_stream(device), places, nullptr);
+    const Result r = activate(device).launch(f, u(grid[0]), u(grid[1]), u(grid[2]), u(32 * l.warps),
+                                             1, 1, u(l.shared), stream, places, nullptr);
     if (r != kSuccess) {
       const std::string what =
           "[" + std::string(op) + "] kernel " + kernel->key + ", cuLaunchKernel";
       check(r, what.c_str());
     }
+    ++kernel->launched;
+    ++run_counts().launches;
+  }
+
+  // The same launch, made by the queue's thread.
+  static constexpr int kLaunchWords = 6;
+  void queue(const LaunchSpec& l, Function f, Stream stream, const int64_t* grid,
+             const uint64_t* values, int count) {
+    Queued& w = queue_next();
+    w.run = [](const Driver& d, const Queued& q) {
+      void* places[kQueuedWords];
+      for (int i = 0; i < q.count; ++i)
+        places[i] = const_cast<uint64_t*>(q.words + kLaunchWords + i);
+      const auto u = [&](int i) { return static_cast<unsigned>(q.words[i]); };
+      return d.launch(reinterpret_cast<Function>(q.words[0]), u(1), u(2), u(3), u(4), 1, 1, u(5),
+                      q.stream, places, nullptr);
+    };
+    w.stream = stream;
+    w.device = device;
+    w.count = count;
+    copy_name(w.op, op);
+    copy_name(w.what, kernel->key);
+    w.words[0] = reinterpret_cast<uint64_t>(f);
+    for (int i = 0; i < 3; ++i) w.words[1 + i] = static_cast<uint64_t>(grid[i]);
+    w.words[4] = static_cast<uint64_t>(32 * l.warps);
+    w.words[5] = static_cast<uint64_t>(l.shared);
+    std::copy(values, values + count, w.words + kLaunchWords);
+    queue_put();
     ++kernel->launched;
     ++run_counts().launches;
   }
@@ -451,6 +482,7 @@ std::vector<FunctionFacts> device_kernel_facts(DeviceKernel* kernel, int device)
 void kernel_error_line(void (*line)(char*, size_t)) { user_line = line; }
 
 void raise_kernel_errors(int device, bool whole, Stream stream) {
+  queue_raise();
   Errors& e = errors(device);
   int64_t code = 0;
   const Slot* at = nullptr;
