@@ -171,7 +171,14 @@ class Op:
             return self.body(*a.values)
         best, results = known or self.dtypes(a)
         wide = dtypes.opmath(best)
-        widen = lambda name, v: v.to(wide) if isinstance(v, Value) and self.promote.takes_part(name) else v
+        promoted = self.promote.takes_part
+        alone = a.tensors and not any(isinstance(v, Value) and promoted(n) for n, v in a.operands())    # beside a condition
+
+        def widen(name, v):
+            if not promoted(name):
+                return v
+            return v.to(wide) if isinstance(v, Value) else a.tensors[0].number(v, wide) if alone else v
+
         narrow = lambda v, d: v.to(d) if isinstance(v, Value) else v      # a number: the same for every element
         out = self.body(*a.map(widen).values)
         return tuple(map(narrow, out, results)) if isinstance(out, tuple) else narrow(out, results[0])

@@ -377,13 +377,13 @@ def logical_not(x):
 
 
 @scalar("bitwise_and.Tensor(Tensor self, Tensor other) -> Tensor", domain=ALL[:6], patterns=("TT", "TN"), derivative=none,
-        samples=(call(t(2, 3, dtype="bool"), t(3, dtype="bool")), call(t(4, dtype="int32"), t(4, dtype="int32"))))
+        samples=(call(t(2, 3, dtype="bool"), t(3, dtype="bool")), call(t(4, dtype="int32"), t(4, dtype="int32")), call(t(4, dtype="int32"), 3)))
 def bitwise_and(x, y):
     return word.bitwise_and(x, y)
 
 
 @scalar("bitwise_or.Tensor(Tensor self, Tensor other) -> Tensor", domain=ALL[:6], patterns=("TT", "TN"), derivative=none,
-        samples=(call(t(2, 3, dtype="bool"), t(3, dtype="bool")), call(t(4, dtype="int32"), t(4, dtype="int32"))))
+        samples=(call(t(2, 3, dtype="bool"), t(3, dtype="bool")), call(t(4, dtype="int32"), t(4, dtype="int32")), call(t(4, dtype="int32"), 3)))
 def bitwise_or(x, y):
     return word.bitwise_or(x, y)
 
@@ -391,7 +391,7 @@ def bitwise_or(x, y):
 @scalar("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", promote=promotion.numeric.of("self", "other"),
         domain=ALL, patterns=("TTT", "TTN", "TNT", "TNN"), others={"condition": "bool"}, method=False,
         samples=(call(t(2, 3, dtype="bool"), t(2, 3), t(3)), call(t(3, dtype="bool"), t(2, 3), 0.0),
-                 call(t(2, 1, dtype="bool"), 1.5, t(3))))
+                 call(t(2, 1, dtype="bool"), 1.5, t(3)), call(t(3, dtype="bool"), 1.5, 0.25), call(t(3, dtype="bool"), True, 2)))
 def where(condition, x, y):
     return word.where(condition, x, y)
 

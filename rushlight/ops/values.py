@@ -38,6 +38,10 @@ class Value:
         raise TypeError("a value cannot be branched on in a definition or a traced function: its elements are not known yet. "
                         "Use where(condition, a, b); `if` may look at structural arguments and shapes only")
 
+    def number(self, n, dtype):
+        """A number that stands beside this value, where no operand says of what dtype it is."""
+        return n
+
     def to(self, dtype):
         dtype = getattr(dtype, "name", dtype)
         return self if self.dtype == dtype else TABLE["to"](self, dtype=dtype)
