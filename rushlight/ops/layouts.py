@@ -298,7 +298,7 @@ class per_row(same_rows):
     def infer(self, a, dtypes_):
         full = self.full(a)
         if self.nonempty and any(isinstance(full[d], int) and full[d] == 0 for d in self.rows(a)):
-            raise (RuntimeError if len(self.rows(a)) == len(full) else IndexError)(
+            raise (IndexError if a[self.over] not in (None, ()) else RuntimeError)(
                 f"[{a.op_name}] expected the reduced dims of {list(full)} to have a non-zero size")
         return super().infer(a, dtypes_)
 
