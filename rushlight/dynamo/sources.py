@@ -30,6 +30,16 @@ class Source:
             found = self.children[index] = Source(op, self, key, self.spell(op, key))
         return found
 
+    def is_fixed(self) -> bool:
+        """Whether no program is expected to change it: a constant, or what is reached through a
+        global of Rushlight's own modules."""
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        if root.op != "global":
+            return self.op == "const"
+        return str(root.key[0].get("__name__")).partition(".")[0] == "rushlight"
+
     def spell(self, op: str, key: Any) -> str:
         base = self.name
         if op in ("attr", "dict_attr"):

@@ -204,7 +204,7 @@ class Wrapping:
 
     def wrap_number(self: Any, value: Any, source: Source) -> Any:
         state = self.dynamic.get(source.name, {})
-        varies = state.get("number") or (self.force and source.op != "const")
+        varies = state.get("number") or (self.force and not source.is_fixed())
         if not varies or state.get("static") or self.force is False:
             self.guard("eq", source, value)
             return value

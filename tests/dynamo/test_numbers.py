@@ -58,6 +58,13 @@ def test_operators(text, values):
     check(space["f"], *[(rl.ones(2), v) for v in values], breaks=None, dynamic=True)
 
 
+def test_the_packages_own_numbers_do_not_vary():
+    def fn(x):
+        return x.clone().fill_(3), rl.full((2,), 1.5), rl.full_like(x, 2)
+
+    check(fn, (rl.ones(2),), (rl.ones(3),), dynamic=True)
+
+
 @pytest.mark.parametrize("text", ["1.0 // n", "divmod(1.0, n)", "2.0 ** (1000 / (n + 0.5))"])
 def test_what_raised_for_one_float_need_not_for_another(text):
     source = (
