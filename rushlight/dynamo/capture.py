@@ -77,6 +77,7 @@ class Capture(Operators, Wrapping):
         self.stories: dict[int, tuple] = {}  # id -> its cause, its context, is that suppressed
         self.initial_mode = self.mode = _core.mode()
         self.mode_touched = False
+        self.cast_dtype: Any = None  # of the autocast region that the capture is in
         self.globals_written: dict[tuple[int, str], tuple[dict, str, Any]] = {}
         self.cells: dict[int, Cell] = {}
         self.written: dict[int, Any] = {}  # instances from outside whose attributes changed

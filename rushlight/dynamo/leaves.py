@@ -246,22 +246,23 @@ def lowered(f: Any, x: Any, dtype: Any) -> Any:
 class Region:
     """An autocast region in the graph: made, entered and left by nodes."""
 
-    def __init__(self, state: Any, node: Any, device: str, bits: int) -> None:
-        self.state, self.node, self.device, self.bits = state, node, device, bits
-        self.outer: list[int] = []
+    def __init__(self, state: Any, node: Any, dtype: Any, bits: int) -> None:
+        self.state, self.node, self.dtype, self.bits = state, node, dtype, bits
+        self.outer: list[tuple] = []
 
     def enter(self, f: Any) -> Any:
         state = self.state
-        self.outer.append(state.mode)
+        self.outer.append((state.mode, state.cast_dtype))
         self.note("__enter__", ())
-        if self.device == "cpu":
-            state.mode = state.mode & ~(casting.AUTOCAST | casting.HALF) | self.bits
+        state.mode = state.mode & ~(casting.AUTOCAST | casting.HALF) | self.bits
+        state.cast_dtype = self.dtype
         return self
 
     def leave(self, f: Any, *_: Any) -> bool:
         mask = casting.AUTOCAST | casting.HALF
         self.note("__exit__", (None, None, None))
-        self.state.mode = self.state.mode & ~mask | self.outer.pop() & mask
+        mode, self.state.cast_dtype = self.outer.pop()
+        self.state.mode = self.state.mode & ~mask | mode & mask
         return False
 
     def note(self, name: str, args: tuple) -> None:
@@ -277,19 +278,42 @@ def region(f: Any, device_type: Any, dtype: Any = None, enabled: Any = True, *re
     if device_type != "cpu" or rest or type(enabled) is not bool:
         raise unsupported("autocast", "of another device, or with more arguments")
     if dtype is None:
-        source = state.roots.const("cpu").child("call", casting.get_autocast_dtype)
-        dtype = casting.get_autocast_dtype("cpu")
-        state.guard("is", source, dtype)
+        dtype = autocast_dtype(f, "cpu")
     if enabled and dtype not in casting.DTYPES:
         raise unsupported("autocast", "it warns that the dtype is not supported")
     node = state.graph.add("call_function", casting.autocast, ("cpu", dtype, enabled))
     half = casting.HALF if dtype is _core.float16 else 0
     bits = casting.AUTOCAST | half if enabled else 0
-    return state.note_made(Region(state, node, "cpu", bits))
+    return state.note_made(Region(state, node, dtype, bits))
+
+
+def ambient(f: Any, function: Any, argument: Any) -> Any:
+    """What the function says of this thread, guarded."""
+    found = function(argument)
+    f.state.guard("is", f.state.roots.const(argument).child("call", function), found)
+    return found
+
+
+def autocast_dtype(f: Any, device_type: Any) -> Any:
+    """That of the region around the call, or the thread's."""
+    inside = f.state.cast_dtype
+    if device_type == "cpu" and inside is not None:
+        return inside
+    return ambient(f, casting.get_autocast_dtype, device_type)
+
+
+def autocast_enabled(f: Any, device_type: Any = "cuda") -> bool:
+    casting.known(device_type)  # refuses what is no device
+    on_cuda = f.state.cast_dtype is None and ambient(f, casting.is_autocast_enabled, "cuda")
+    if device_type != "cpu":
+        return on_cuda
+    return bool(f.state.mode & casting.AUTOCAST) and not on_cuda
 
 
 LEAVES: dict[Any, Any] = {
     casting.lowered: lowered,
+    casting.get_autocast_dtype: autocast_dtype,
+    casting.is_autocast_enabled: autocast_enabled,
     indexing.count_of: count_of,
     inspect.isgeneratorfunction: is_generator_function,
     randomness.dropout: dropout,

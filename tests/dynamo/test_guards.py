@@ -187,6 +187,34 @@ def test_autocast_around_is_guarded():
     assert captures(f) == 4  # none, each dtype, and none within one of them
 
 
+def test_autocast_can_be_asked_and_an_inner_region_inherits_the_dtype():
+    def asked():
+        on = rl.is_autocast_enabled(), rl.is_autocast_enabled("cpu")
+        return [*on, rl.get_autocast_dtype("cpu")]
+
+    def fn(a):
+        told = [asked()]
+        with rl.autocast("cpu", dtype=rl.float16):
+            told.append(asked())
+            with rl.autocast("cpu", enabled=False):
+                told.append(asked())
+            with rl.autocast("cpu"):
+                told += [asked(), (a @ a).dtype]
+        return [*told, asked(), (a @ a).dtype]
+
+    f, a = compiled(fn, fullgraph=True), x(3, 3)
+    for _ in range(2):
+        assert f(a) == fn(a)
+        with rl.autocast("cpu"):
+            assert f(a) == fn(a)
+        rl.set_autocast_dtype("cpu", rl.float16)
+        try:
+            assert f(a) == fn(a)
+        finally:
+            rl.set_autocast_dtype("cpu", rl.bfloat16)
+    assert captures(f) == 3
+
+
 def test_autocast_stays_through_a_break():
     def fn(a):
         with rl.autocast("cpu", dtype=rl.bfloat16):
