@@ -58,11 +58,13 @@ PyObject* one_activity(const Activity& a) {
       a.registers, a.static_shared, a.dynamic_shared, a.local, grid.py(), block.py()));
 }
 
-PyObject* activities_take(PyObject*, PyObject*) {
+PyObject* activities_take(PyObject*, PyObject* last) {
   return guarded([&] {
+    const int whole = PyObject_IsTrue(last);
+    if (whole < 0) throw PythonError();
     std::vector<Activity> taken;
     int64_t lost = 0;
-    run_released(nullptr, 0, [&] { taken = rl::cuda::activities_take(&lost); });
+    run_released(nullptr, 0, [&] { taken = rl::cuda::activities_take(whole, &lost); });
     Ref list = checked(PyList_New(static_cast<Py_ssize_t>(taken.size())));
     for (size_t i = 0; i < taken.size(); i++)
       PyList_SET_ITEM(list.py(), static_cast<Py_ssize_t>(i), one_activity(taken[i]));
@@ -75,10 +77,10 @@ PyObject* activities_take(PyObject*, PyObject*) {
 PyMethodDef cuda_activity_functions[] = {
     {"cuda_activities", activities, METH_O,
         "records what the GPUs do, by CUPTI, or ends that; why it cannot, in words; empty: it can"},
-    {"cuda_take_activities", activities_take, METH_NOARGS,
-        "([(owner, kind, name, start ns, end ns, launched ns, device, stream, correlation, graph, "
+    {"cuda_take_activities", activities_take, METH_O,
+        "(last) -> ([(owner, kind, name, start ns, end ns, launched ns, device, stream, correlation, graph, "
         "node, bytes, registers, static shared, dynamic shared, local, grid, block), ...], lost): "
-        "waits for the devices first"},
+        "waits for the devices first; last: no more will be asked for before the end"},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -34,7 +34,7 @@ constexpr Status kPrivileges = 35, kSubscribed = 39, kGuestPrivileges = 40;
 constexpr int kMemcpy = 1, kMemset = 2, kKernel = 3, kDriverCall = 4, kRuntimeCall = 5,
               kConcurrentKernel = 10, kPeerCopy = 22, kExternal = 39;
 constexpr int kOurs = 3;  // CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
-constexpr uint32_t kForced = 1;
+constexpr uint32_t kForced = 1;  // CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 
 // Heads of the records: CUpti_ActivityKernel7 to 10, Memcpy5 and 6, MemcpyPtoP4, Memset3 and 4, API,
 // ExternalCorrelation. Later versions add fields behind them. Records are aligned to 8 bytes and
@@ -416,12 +416,13 @@ void activities_pop() {
   library().pop(kOurs, &last);
 }
 
-std::vector<Activity> activities_take(int64_t* lost) {
+std::vector<Activity> activities_take(bool last, int64_t* lost) {
   *lost = 0;
   std::vector<Activity> taken;
   if (!activities_on()) return taken;
   wait_for_devices();
-  library().flush(0);
+  library().flush(0);  // buffers in which all is complete
+  if (last) library().flush(kForced);
   const Reading ended = read_clocks();
   State& s = state();
   std::lock_guard<std::mutex> hold(s.mutex);

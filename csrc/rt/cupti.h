@@ -40,7 +40,8 @@ void activities_push(int64_t id);
 void activities_pop();
 
 // What was recorded since the last take, in the order of its start. Waits until every device that
-// is used has come to rest. `lost`: records that there was no room for.
-std::vector<Activity> activities_take(int64_t* lost);
+// is used has come to rest. The last take before a stop has what other threads are at, too, as far
+// as it is known. `lost`: records that there was no room for, or whose times are not known.
+std::vector<Activity> activities_take(bool last, int64_t* lost);
 
 }  // namespace rl::cuda

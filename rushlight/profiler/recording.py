@@ -64,7 +64,7 @@ def _gpu_opened() -> None:
 def stop(batches: Batches) -> None:
     from rushlight import _core  # type: ignore[attr-defined]
 
-    drain()
+    drain(last=all(one is batches for one in _asking))
     for lists in (_taking, _asking):
         for i, one in enumerate(lists):
             if one is batches:
@@ -76,11 +76,11 @@ def stop(batches: Batches) -> None:
     _core.record(bool(_taking or _always))
 
 
-def drain() -> None:
-    """Takes the records made so far."""
+def drain(last: bool = False) -> None:
+    """Takes the records made so far; `last`: CUPTI is turned off then."""
     from rushlight import _core  # type: ignore[attr-defined]
 
-    activities, lost = _core.cuda_take_activities() if _cupti[0] else ((), 0)
+    activities, lost = _core.cuda_take_activities(last) if _cupti[0] else ((), 0)
     batch = Batch(_core.records())
     if _cupti[0]:
         batch.by, batch.activities, batch.lost = CUPTI, activities, lost

@@ -164,6 +164,18 @@ def check_many_buffers_and_both_versions():
     del os.environ["RUSHLIGHT_FAKE_CUPTI_VERSION"], os.environ["RUSHLIGHT_FAKE_CUPTI_RECORDS"]
 
 
+def check_a_buffer_that_another_thread_holds_up_comes_at_the_end():
+    x = rl.ones(8, device="cuda")
+    os.environ["RUSHLIGHT_FAKE_CUPTI_HOLD"] = "1"
+    with profile() as outer:
+        x + 1
+        with profile() as inner:
+            x * 2
+    del os.environ["RUSHLIGHT_FAKE_CUPTI_HOLD"]
+    assert not on_device(inner)
+    assert [e.name.split(".")[0] for e in on_device(outer)] == ["add", "mul"]
+
+
 def check_lost_records_are_told():
     x = rl.ones(8, device="cuda")
     os.environ["RUSHLIGHT_FAKE_CUPTI_DROP"] = "7"
@@ -316,7 +328,7 @@ def check_refusals_fall_back_to_events_and_say_so():
     with profile() as prof:
         x * 2
     assert on_device(prof)
-    assert _core.cuda_take_activities() == ([], 0)
+    assert _core.cuda_take_activities(True) == ([], 0)
 
 
 stand_in.main(globals())

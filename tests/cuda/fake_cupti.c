@@ -2,7 +2,7 @@
  * the layouts of CUPTI 13 (or, with RUSHLIGHT_FAKE_CUPTI_VERSION=12, of 12). Its clock is another
  * than the program's, by fake_cupti_offset nanoseconds. A record is complete when its work has run.
  * Environment: RUSHLIGHT_FAKE_CUPTI_ERROR (a result of cuptiActivityEnable), _DROP (how many records
- * a flush says were lost), _RECORDS (the most in a buffer). */
+ * a flush says were lost), _RECORDS (the most in a buffer), _HOLD (buffers come by force only). */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -127,9 +127,8 @@ EXPORT Status cuptiActivityGetNumDroppedRecords(void* c, uint32_t stream, size_t
   return 0;
 }
 EXPORT Status cuptiActivityFlushAll(uint32_t flag) {
-  (void)flag;
   if (!completed) return 7;
-  hand_over();
+  if (flag || !setting("RUSHLIGHT_FAKE_CUPTI_HOLD", 0)) hand_over();
   return 0;
 }
 
