@@ -76,8 +76,10 @@ class Explanation:
 
     def _generated(self, key: str) -> list[View]:
         """The code of a kernel that a graph of this run generated; [] where none has the name."""
+        from rushlight.report import machine_code
+
         found = []
-        add_machine_code(self.observed)
+        machine_code.add_machine_code(self.observed)
         for graph in (g for c in self.observed.captures for g in c.graphs):
             for a in graph.artifacts if not found else ():
                 for first, last, name in a.spans:
@@ -94,10 +96,10 @@ class Explanation:
     def page(self, mode: str = "", device: str = "") -> str:
         """The page (docs/explain.md) as the text of one HTML file. `mode` and `device`: the path
         that is shown first, where it is to be another than the run's."""
-        from rushlight.report import page
+        from rushlight.report import machine_code, page
 
         show = {k: v for k, v in (("mode", mode), ("device", device)) if v}
-        add_machine_code(self.observed)
+        machine_code.add_machine_code(self.observed)
         return page.html(page.data(self.observed, self.calls, self._belongings() | {"show": show}))
 
     def _belongings(self) -> dict[str, Any]:
@@ -202,59 +204,23 @@ def limits_of_gpu() -> dict[str, float] | None:
     return {"bytes_per_ns": 8 * (1 << 24) / best} if best else None
 
 
-def add_machine_code(observed: Any) -> None:
-    """The disassembly of each graph's shared object, where the machine has objdump; no more than
-    DISASSEMBLED lines of one."""
-    import os
-    import shutil
-    import subprocess
-
-    from rushlight.report.captures import Artifact
-    from rushlight.report.origins import spans
-
-    tool = shutil.which("objdump")
-    for graph in (g for c in observed.captures for g in c.graphs):
-        if not (tool and graph.symbols and os.path.exists(graph.library)):
-            continue
-        if any(a.language == "asm" for a in graph.artifacts):
-            continue
-        command = [tool, "-d", "--no-show-raw-insn", "-j", ".text", graph.library]
-        done = subprocess.run(command, capture_output=True, text=True)
-        rows = [row.expandtabs(4) for row in done.stdout.splitlines()[6:]]
-        if rows:
-            text = "\n".join(rows[:DISASSEMBLED])
-            made = Artifact(f"asm {graph.label}", "cpu", "machine code", "asm", text)
-            made.spans = spans(text, {f"<{s}": name for name, s in graph.symbols.items()})
-            graph.artifacts.append(made)
-
-
-DISASSEMBLED = 6000
-
-
 def disassembled_kernel(key: str) -> View | None:
     """The machine code of a precompiled kernel, from its entry to the next kernel's, where the
     machine has objdump; at most KERNEL_BYTES of it."""
-    import shutil
-    import subprocess
-
     from rushlight import _core  # type: ignore[attr-defined]
+    from rushlight.report import machine_code
 
-    tool, found = shutil.which("objdump"), _core.kernel_find(key)
+    found = _core.kernel_find(key)
     place = found and mapped(found["pointer"])
-    if not tool or not place:
+    if not place:
         return None
     file, base = place
     pointers = (_core.kernel_find(k)["pointer"] for k in _core.kernel_keys())
     after = min((p for p in pointers if p > found["pointer"]), default=1 << 62)
-    end = min(after, found["pointer"] + KERNEL_BYTES)
-    span = [f"--start-address={found['pointer'] - base:#x}", f"--stop-address={end - base:#x}"]
-    command = [tool, "-d", "--no-show-raw-insn", "-j", ".text", *span, file]
-    done = subprocess.run(command, capture_output=True, text=True)
-    rows = [row.expandtabs(4) for row in done.stdout.splitlines()[6:]]
-    return View("Machine code", "asm", "\n".join(rows) + "\n") if rows else None
-
-
-KERNEL_BYTES = 16384
+    start, end = found["pointer"] - base, min(after, found["pointer"] + machine_code.KERNEL_BYTES)
+    span = (f"--start-address={start:#x}", f"--stop-address={end - base:#x}")
+    rows = machine_code.disassembled(file, *span)
+    return View("Machine code", "asm", machine_code.alone(rows, key, start)) if rows else None
 
 
 def mapped(pointer: int) -> tuple[str, int] | None:

@@ -65,9 +65,16 @@ def spans(text: str, starts: dict[str, str]) -> list[tuple[int, int, str]]:
     found: list[tuple[int, int, str]] = []
     rows = text.splitlines()
     for number, row in enumerate(rows, 1):
-        name = next((n for start, n in starts.items() if start in row), None)
+        name = next((n for start, n in starts.items() if _holds(row, start)), None)
         if name is not None and (not found or found[-1][2] != name):
             if found:
                 found[-1] = (found[-1][0], number - 1, found[-1][2])
             found.append((number, len(rows), name))
     return found
+
+
+def _holds(row: str, start: str) -> bool:
+    """`fused_add_1` stands in the row as a whole name, not as the beginning of `fused_add_12`."""
+    at = row.find(start)
+    after = row[at + len(start) : at + len(start) + 1]
+    return at >= 0 and not (after.isalnum() or after == "_")
