@@ -1,5 +1,5 @@
 """Kernels -> one C++ file without headers: Rushlight's scalar math, each kernel, and one
-exported entry a kernel.
+exported entry a kernel. Each kernel is a unit that the compiler may be given apart from the others.
 
 Only the parts of the scalar math that the kernels reach are written, which halves the compiler's
 time for small kernels.
@@ -15,6 +15,7 @@ from pathlib import Path
 from rushlight.loops import cpp, phases, tiles
 from rushlight.loops.expr import Kernel, show
 from rushlight.loops.words import PRELUDE_FILES
+from rushlight.runtime import toolchain
 
 ENTRY = (
     'extern "C" __attribute__((visibility("default"))) rl_i64 {symbol}(void* const* p, '
@@ -26,7 +27,7 @@ def generate(kernels: list[tuple[str, Kernel, tuple | None]]) -> str:
     """The C++ of (symbol, kernel, known strides) triples."""
     bodies = []
     for symbol, kernel, known in kernels:
-        bodies.append(cpp.function(kernel, f"{symbol}_entry", known))
+        bodies.append(toolchain.UNIT + cpp.function(kernel, f"{symbol}_entry", known))
         bodies.append(ENTRY.format(symbol=symbol))
         if is_long(known):
             bodies.append(phases.phased(kernel, part_symbol(symbol))[0])

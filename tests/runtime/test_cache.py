@@ -238,3 +238,46 @@ def test_info_and_clear(folder, capsys):
     assert main(["cache", "clear"]) == 0
     assert "removed 2 files" in capsys.readouterr().out
     assert not list(folder.glob("*.so"))
+
+
+# ---- pieces that are compiled at the same time
+
+HEAD = "static int twice(int x) { return 2 * x; }\n"
+UNIT = """extern "C" __attribute__((visibility("default"))) int {name}() {{ return twice({n}); }}
+"""
+
+
+def units(*numbers, head=HEAD):
+    made = [UNIT.format(name=f"f{n}", n=n) for n in numbers]
+    return toolchain.UNIT.join([head, *made])
+
+
+def test_a_long_source_is_cut_into_pieces_that_each_have_the_head(monkeypatch):
+    source = units(*range(5))
+    assert toolchain.pieces(source, 8) == [source]  # short: one run of the compiler
+    monkeypatch.setattr(toolchain, "WORTH_A_PROCESS", 100)
+    assert toolchain.pieces(source, 1) == [source]
+    found = toolchain.pieces(source, 3)
+    assert len(found) == 3 and all(p.startswith(HEAD) for p in found)
+    lengths = [len(p) for p in found]
+    assert max(lengths) - min(lengths) < 2 * len(UNIT)
+    for n in range(5):
+        assert sum(f"int f{n}()" in p for p in found) == 1
+
+
+def test_pieces_become_one_library(folder, monkeypatch):
+    monkeypatch.setattr(toolchain, "WORTH_A_PROCESS", 100)
+    monkeypatch.setattr(toolchain, "processors", lambda: 2)
+    library = cache.load(units(3, 4, 5), native.isa())
+    assert [library.f3(), library.f4(), library.f5()] == [6, 8, 10]
+    assert artifact(folder).suffix == ".so" and len(list(folder.iterdir())) == 1
+
+
+def test_an_error_in_any_piece_is_quoted(folder, monkeypatch):
+    monkeypatch.setattr(toolchain, "WORTH_A_PROCESS", 100)
+    monkeypatch.setattr(toolchain, "processors", lambda: 2)
+    good, wrong = UNIT.format(name="good", n=1), UNIT.format(name="wrong", n="missing")
+    for order in ((good, wrong), (wrong, good)):
+        with pytest.raises(CompilerBug, match="missing"):
+            cache.load(toolchain.UNIT.join([HEAD, *order]), native.isa())
+    assert not list(folder.iterdir())
