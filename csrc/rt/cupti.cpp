@@ -17,6 +17,7 @@
 #include <unordered_set>
 
 #include "cuda_device.h"
+#include "cuda_queue.h"
 #include "error.h"
 
 namespace rl::cuda {
@@ -375,6 +376,7 @@ bool activities_start(std::string* why) {
   if (activities_on()) return true;
   Library& l = library();
   if (!(*why = l.so.missing()).empty()) return false;
+  queue_drain();  // what was launched before is nobody's here
   Status status = l.register_callbacks(buffer_requested, buffer_completed);
   for (size_t i = 0; !status && i < sizeof kKinds / sizeof *kKinds; ++i)
     status = l.enable(kKinds[i]);

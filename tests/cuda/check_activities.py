@@ -164,6 +164,18 @@ def check_many_buffers_and_both_versions():
     del os.environ["RUSHLIGHT_FAKE_CUPTI_VERSION"], os.environ["RUSHLIGHT_FAKE_CUPTI_RECORDS"]
 
 
+def check_launches_are_the_thread_s_own_meanwhile():
+    was = _core.cuda_launch_thread(2)
+    x = rl.ones(8, device="cuda")
+    x + 1
+    with profile() as prof:
+        x * 2
+        x - 1
+    _core.cuda_launch_thread(int(was))
+    owners = [(e.name.split(".")[0], e.parent and e.parent.category) for e in on_device(prof)]
+    assert owners == [("mul", "kernel"), ("sub", "kernel")]
+
+
 def check_a_buffer_that_another_thread_holds_up_comes_at_the_end():
     x = rl.ones(8, device="cuda")
     os.environ["RUSHLIGHT_FAKE_CUPTI_HOLD"] = "1"
