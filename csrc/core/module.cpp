@@ -10,6 +10,7 @@
 #include "plan.h"
 #include "program.h"
 #include "records.h"
+#include "released.h"
 #include "rt/gemm.h"
 #include "rt/packing.h"
 #include "tape.h"
@@ -179,6 +180,13 @@ PyObject* packed_bytes(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OLL", &dtype, &k, &n)) return nullptr;
   return guarded([&] { return PyLong_FromLongLong(rl::packed_bytes(dtype_from(dtype), k, n)); });
 }
+PyObject* library_prepare(PyObject*, PyObject* gaps) {
+  return guarded([&] {
+    const bool all = PyObject_IsTrue(gaps) > 0;
+    run_released(nullptr, 0, [&] { rl::onednn_prepare(all); });
+    return Py_NewRef(Py_None);
+  });
+}
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(rl::cpu_isa()); }
 PyObject* kernels_load(PyObject*, PyObject* folder) {
   return guarded([&] {
@@ -251,6 +259,8 @@ PyMethodDef functions[] = {
     {"kernel_keys", kernel_keys, METH_NOARGS, nullptr},
     {"packed_bytes", packed_bytes, METH_VARARGS,
         "(dtype, k, n): bytes of a product's right operand in its library's order, 0: has none"},
+    {"library_prepare", library_prepare, METH_O,
+        "(gaps): opens oneDNN, and makes what batched products with gaps need, without the GIL"},
     {"libraries_set", fn(libraries_set), METH_VARARGS | METH_KEYWORDS,
         "paths of libopenblas and libdnnl; opened at first use"},
     {nullptr, nullptr, 0, nullptr},

@@ -11,6 +11,10 @@ namespace rl {
 void libraries_set(const char* openblas, const char* onednn);
 const char* library_of_last_gemm();                    // "openblas sgemm", "onednn matmul", "rushlight gemm"
 
+// Opens oneDNN, and with `gaps` makes what products need whose rows have gaps inside a batch: what their first run would wait
+// for, on this thread.
+void onednn_prepare(bool gaps);
+
 struct GemmPlan;
 // out[b, m, n] = x[b, m, k] @ y[b, k, n] (+ bias[n] or bias[m, n] broadcast when given). 2-D or 3-D layouts, any strides that
 // the libraries take directly (one of the two inner strides is 1); others: throws NotImplemented and the caller copies first.

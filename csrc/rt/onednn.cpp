@@ -12,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "onednn.h"
 #include "threads.h"
@@ -183,6 +184,32 @@ std::shared_ptr<Matmul> onednn_matmul(const Gemm& g) {
   });
 }
 
+// Products whose rows have gaps inside a batch take the library's older kernels, all of which it
+// writes when the first runs: 20 ms. One of each form is run here.
+void onednn_prepare(bool gaps) {
+  if (!onednn_available() || !gaps) return;
+  constexpr int64_t kRows = 128, kCols = 64, kRow = 4 * kCols;
+  const std::vector<float> zeros(kRows * kRow), dense(2 * kRows * kRows);
+  std::vector<float> out(2 * kRows * kRows);
+  Gemm g = {};
+  g.b = 2;
+  g.dtype = g.out_dtype = DType::Float32;
+  g.threads = 1;
+  const auto set = [](int64_t* strides, int64_t batch, int64_t row, int64_t col) {
+    strides[0] = batch, strides[1] = row, strides[2] = col;
+  };
+  const auto run = [&](const std::vector<float>& x, const std::vector<float>& y) {
+    const std::shared_ptr<Matmul> p = onednn_matmul(g);
+    if (p) onednn_run(p.get(), x.data(), y.data(), nullptr, out.data());
+  };
+  g.m = g.n = kRows, g.k = kCols;
+  set(g.x, kCols, kRow, 1), set(g.y, kCols, 1, kRow), set(g.out, kRows * kRows, kRows, 1);
+  run(zeros, zeros);
+  g.n = kCols, g.k = kRows;
+  set(g.x, kRows * kRows, kRows, 1), set(g.y, kCols, kRow, 1), set(g.out, kRows * kCols, kCols, 1);
+  run(dense, zeros);
+}
+
 bool onednn_run(Matmul* p, const void* x, const void* y, const void* bias, void* out) {
   static const int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
                               DNNL_ARG_SCRATCHPAD};
@@ -209,6 +236,7 @@ namespace rl {
 
 struct Matmul {};
 bool onednn_available() { return false; }
+void onednn_prepare(bool) {}
 std::shared_ptr<Matmul> onednn_matmul(const Gemm&) { return nullptr; }
 bool onednn_run(Matmul*, const void*, const void*, const void*, void*) { return false; }
 

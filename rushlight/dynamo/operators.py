@@ -8,11 +8,12 @@ raises it, it is the program's error; if not, the graph breaks.
 from __future__ import annotations
 
 import enum
+import math
 import operator
 from typing import Any
 
 from rushlight import _core, dtypes, eager, sym
-from rushlight.eager import casting, indexing
+from rushlight.eager import ahead, casting, indexing
 from rushlight.eager import operators as declared
 from rushlight.errors import CompilerBug, Unsupported
 from rushlight.fx.tracing import gathered, index
@@ -66,6 +67,13 @@ def policy_dtype(policy: str, operands: list, half: str) -> str | None:
     if policy == "float32" or policy == "promote" and any(v.dtype == "float32" for v in operands):
         return "float32"
     return half
+
+
+def notice_product(name: str, operands: list[Layout], out: Layout) -> None:
+    """Its library is opened while the capture goes on."""
+    conv = name.startswith("conv") and len(operands) > 1
+    depth = operands[1].shape[1:] if conv else operands[0].shape[-1:]
+    ahead.notice(name, operands, math.prod(map(sym.hint, (*out.shape, *depth))))
 
 
 class Operators:
@@ -140,6 +148,9 @@ class Operators:
         outs = outs if isinstance(outs, tuple) else (outs,)
         for made in outs:
             refuse_complex(getattr(made, "layout", None))
+        if declaration.name in ahead.PRODUCTS:
+            operands = [v.layout for v in flat if isinstance(v, Fake)]
+            notice_product(declaration.name, operands, outs[0].layout)
         return tuple(o.layout for o in outs)
 
     def autocast(self: Any, declaration: Any, low: list, named: dict) -> tuple[list, dict]:
