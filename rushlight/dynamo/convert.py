@@ -198,24 +198,35 @@ def explain_failure(guard: Guard, seen: Any) -> str:
     """What was assumed, and what came instead: `x.shape[0] was 3, now 4`."""
     name, p = guard.source.name if guard.source is not None else "", guard.payload
     name = re.sub(r"^\.stack\d+", "the value at the break", name)
-    now = seen
-    if type(seen) in TENSORS:
-        if guard.kind == "tensor" and (changes := tensor_changes(name, p, seen)):
+    if type(seen) in TENSORS and guard.kind == "tensor":
+        if changes := tensor_changes(name, p, seen):
             return ", ".join(changes)
-        now = f"{type(seen).__name__} {seen.dtype.name}{list(seen.shape)}"
-        if seen.requires_grad:
-            now += ", requires_grad"
-    elif isinstance(seen, type):
-        now = seen.__name__
-    else:
-        now = (
-            repr(seen)
-            if isinstance(seen, (int, float, str, bool, tuple, type(None)))
-            else (f"another {type(seen).__name__}")
-        )
+    now = told(seen)
     if guard.kind == "eq":
-        return f"{name} was {p!r}, now {now}"
+        return f"{name} was {p!r:.80}, now {now}"
+    if guard.kind == "none":
+        return f"{name} was None, now {now}"
     return f"expected {guard.text}, got {now}"
+
+
+def told(value: Any) -> str:
+    """A value in a few words: of tensors what they are, not their numbers."""
+    if type(value) in TENSORS:
+        grad = ", requires_grad" if value.requires_grad else ""
+        return f"{type(value).__name__} {value.dtype.name}{list(value.shape)}{grad}"
+    if isinstance(value, type):
+        return value.__name__
+    if type(value) in (tuple, list):
+        parts = [told(v) for v in value[:LONGEST]] + ["..."] * (len(value) > LONGEST)
+        if type(value) is list:
+            return f"[{', '.join(parts)}]"
+        return f"({', '.join(parts)}{',' * (len(value) == 1)})"
+    if isinstance(value, (int, float, complex, str, bytes, bool, type(None))):
+        return repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
+    return f"another {type(value).__name__}"
+
+
+LONGEST = 6  # of a sequence's items, in a reason
 
 
 def tensor_changes(name: str, expected: tuple, seen: Any) -> list[str]:

@@ -139,6 +139,17 @@ def test_recompiles_say_what_changed_and_who_read_it():
         assert told in records[0].text
 
 
+def test_a_reason_says_what_tensors_are_and_not_their_numbers():
+    f = rl.compile(lambda x, state=None: x if state is None else x + state[0], backend="eager")
+    f(rl.ones(3))
+    with trace.collect("recompile") as records:
+        f(rl.ones(3), (rl.randn(3), rl.ones(2, 3, dtype=rl.float64)))
+        f(rl.ones(3), [1] * 20)
+    told = [r.facts["reason"].why for r in records]
+    assert told[0] == "state was None, now (Tensor float32[3], Tensor float64[2, 3])"
+    assert "state was None, now [1, 1, 1, 1, 1, 1, ...]" in told
+
+
 def test_recompile_limit():
     def fn(a, text):
         return a, len(text)
