@@ -90,14 +90,25 @@ def _python_code(run: Run, stage: str) -> Told:
 
 
 def _cpython(run: Run, stage: str) -> Told:
-    inside = sum(call.ns for call in run.calls.roots)
-    calls = len(run.calls.roots)
-    rest = max(0, run.wall_ns - inside)
-    text = (
-        f"The run took {ns(run.wall_ns)}: {ns(inside)} inside {count(calls, 'operator call')}, "
-        f"{ns(rest)} in everything else (Python itself, imports, files, recording)."
-    )
-    return Told(text, max(1, calls), rest, _finer_from_records(run, "cpython"))
+    text, rest = _shares(run)
+    return Told(text, max(1, len(run.calls.roots)), rest, _finer_from_records(run, "cpython"))
+
+
+def _shares(run: Run) -> tuple[str, int]:
+    """Where the run's time went, in parts that add up to it, and nanoseconds of the last one."""
+    graphs = run.calls.of_graphs
+    alone = run.calls.roots
+    built = round(1e6 * sum(c.capture_ms + sum(c.stage_ms.values()) for c in run.captures))
+    inside, called = sum(call.ns for call in graphs), sum(call.ns for call in alone)
+    rest = max(0, run.wall_ns - inside - called - built)
+    parts = [f"{ns(inside)} inside {count(len(graphs), 'call')} of compiled graphs"] if graphs else []
+    if built:
+        parts.append(f"{ns(built)} in capturing and compiling")
+    if alone or not parts:
+        word = "one at a time" if parts else ""
+        parts.append(f"{ns(called)} inside {count(len(alone), 'operator call')} {word}".rstrip())
+    parts.append(f"{ns(rest)} in everything else (Python itself, imports, files, recording)")
+    return f"The run took {ns(run.wall_ns)}: {', '.join(parts)}.", rest
 
 
 def _aten(run: Run, stage: str) -> Told:
@@ -251,17 +262,15 @@ def _cpython_compiled(run: Run, stage: str) -> Told:
         return _cpython(run, stage)
     hits = sum(row.calls - row.misses for row in rows)
     outside = sum(row.hit_ns - row.hit_graph_ns for row in rows)
-    inside = sum(row.graph_ns for row in rows)
-    text = f"The run took {ns(run.wall_ns)}: {ns(inside)} inside compiled graphs"
+    text, rest = _shares(run)
     if hits:
         text += (
-            f"; {count(hits, 'call')} found compiled code, with {ns(outside / hits)} a call for "
-            "guards, wrapper and what stands between graphs"
+            f" {count(hits, 'call')} found compiled code, with {ns(outside / hits)} a call for "
+            "guards, wrapper and what stands between graphs."
         )
     breaks = sum(len(capture.breaks) for capture in run.captures)
     finer = [_finer("graph_break", breaks, None, f"{count(breaks, 'place')} left to CPython")]
-    rest = max(0, run.wall_ns - sum(row.ns for row in rows))
-    return Told(text + ".", max(1, sum(r.calls for r in rows)), rest, finer if breaks else [])
+    return Told(text, max(1, sum(r.calls for r in rows)), rest, finer if breaks else [])
 
 
 def _dynamo(run: Run, stage: str) -> Told:

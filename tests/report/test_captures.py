@@ -7,6 +7,7 @@ import pytest
 import rushlight as rl
 from rushlight import reasons
 from rushlight.report import path, terminal
+from rushlight.report.words import ns
 
 
 class Model(rl.nn.Module):
@@ -55,6 +56,20 @@ def test_the_path_of_a_compiled_run_has_its_stages_and_steps(seen):
     assert sum(s.taken for s in seen.steps if s.on_path) == 8
     for s in seen.stages:
         assert s.taken or s.reason in reasons.IDS
+
+
+def test_the_run_is_split_into_parts_that_add_up(seen):
+    """Backward graphs are inside compiled graphs; what neither a graph nor a compiler nor an
+    operator took is Python's."""
+    python = next(s for s in seen.stages if s.id == "cpython")
+    graphs = [g for c in seen.captures for g in c.graphs]
+    assert any(g.calls for g in graphs if g.name.endswith("_backward"))
+    inside = sum(g.ns for g in graphs)
+    assert f"{ns(inside)} inside {sum(g.calls for g in graphs)} calls" in python.sentence
+    built = sum(c.capture_ms + sum(c.stage_ms.values()) for c in seen.captures) * 1e6
+    alone = seen.operator_ns
+    assert abs(seen.wall_ns - inside - built - alone - python.ns) < 1e4
+    assert "in capturing and compiling" in python.sentence
 
 
 def test_the_other_selections_say_what_ran_there(seen):
