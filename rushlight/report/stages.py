@@ -101,7 +101,9 @@ def _shares(run: Run) -> tuple[str, int]:
     built = round(1e6 * sum(c.capture_ms + sum(c.stage_ms.values()) for c in run.captures))
     inside, called = sum(call.ns for call in graphs), sum(call.ns for call in alone)
     rest = max(0, run.wall_ns - inside - called - built)
-    parts = [f"{ns(inside)} inside {count(len(graphs), 'call')} of compiled graphs"] if graphs else []
+    parts = []
+    if graphs:
+        parts.append(f"{ns(inside)} inside {count(len(graphs), 'call')} of compiled graphs")
     if built:
         parts.append(f"{ns(built)} in capturing and compiling")
     if alone or not parts:
