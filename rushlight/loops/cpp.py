@@ -2,7 +2,8 @@
 
 One body is written as an always-inlined function whose innermost strides are parameters; the entry calls it with literal
 strides where the call's strides allow (all one; one operand repeated), so that the compiler makes a vector loop of each,
-and with run-time strides otherwise. Row kernels have one more form, for rows that lie across memory: many rows side by side.
+and with run-time strides otherwise. Row kernels have one more form, for rows that lie across memory: many rows side by side;
+and some have one for short rows (short_rows.py).
 Folds follow the order that the loop IR states: blocks of BLOCK elements, LANES lanes, then a tree.
 """
 from rushlight import dtypes
@@ -24,6 +25,9 @@ from .expr import (
 )
 from .nest import COSTLY
 from .row_forms import Together, tail
+from .short_rows import FEW, put_short
+from .short_rows import pays as pays_short
+from .short_rows import test as short_test
 from .tiles import LEAST, TILE, swapped, tiled, turned
 from .words import (
     BITS,
@@ -54,6 +58,7 @@ class Body:
         self.kernel, self.vector, self.lines, self.depth, self.arrays = kernel, vector, [], 1, set()
         self.staged, self.tiles, self.padded, self.even = False, set(), {}, False
         self.near = False                               # near: no quotient is far
+        self.placed = lambda x: None                    # where a load or store goes instead of memory
         self.cuts = False                               # whether a float became an integer
         self.dtype = {b.name: b.dtype for b in kernel.buffers} | {name: d for name, d, _ in kernel.locals}
 
@@ -97,7 +102,7 @@ class Body:
             case Load() if e in self.padded:
                 return self.padded[e]
             case Load(b, terms, d):
-                place = f"{b}[{self.address(terms)}]" if b not in self.tiles else f"{turned(b)}[d * {TILE} + c]"
+                place = self.placed(e) or (f"{b}[{self.address(terms)}]" if b not in self.tiles else f"{turned(b)}[d * {TILE} + c]")
                 return f"({place} != 0)" if d == "bool" else place
             case Apply(w, args, d):
                 return apply(w, [self.expr(a) for a in args], d, args[-1].dtype, self.near)
@@ -121,7 +126,7 @@ class Body:
                 self.put(f"const {C[name.dtype]} {name.text} = {put};{note}")
 
     def store(self, s):
-        target = f"{s.buffer}[{self.address(s.terms)}]"
+        target = self.placed(s) or f"{s.buffer}[{self.address(s.terms)}]"
         value = cast(self.expr(s.value), s.value.dtype, self.dtype[s.buffer])
         if s.combine == "add" and self.dtype[s.buffer] in dtypes.HALVES:
             short = SHORT[self.dtype[s.buffer]]
@@ -465,6 +470,12 @@ class Body:
 HELPERS = """
 typedef union { double f; rl_i64 i; } rl_number;
 
+#ifdef __FMA__
+#define RL_LEAST_ROWS 1 // rows side by side, short_rows.py
+#else
+#define RL_LEAST_ROWS 8
+#endif
+
 RL_FN rl_i64 rl_checked(rl_i64 index, rl_i64 size, rl_i64* error) {
     if (index >= 0 && index < size) return index;
     if (!*error) *error = 1 + (index < 0 ? -2 * index - 1 : 2 * index);
@@ -546,6 +557,12 @@ def function(kernel: Kernel, symbol, known=None):
         test = " && ".join(f"{n(f)} == {v}" for f, v in zip(strides, literals))
         size = len(kernel.outer) - 1
         choices.insert(0, (f"n[{size}] >= 8 && {test}", f"{symbol}_columns(p, n, s, {', '.join(literals)})"))
+    if pays_short(kernel):
+        forms.append(form(kernel, f"{symbol}_short", "short", ()))
+        test = short_test(kernel)
+        if kernel.inner and folds(kernel) and not addressed(kernel):    # many rows across memory: columns
+            test += f" && !(n[{len(kernel.outer) - 1}] >= {FEW} && {choices[0][0].split(' && ', 1)[1]})"
+        choices.insert(0, (test, f"{symbol}_short(p, n, s)"))
     lines = [f"static rl_i64 {symbol}(void* const* p, const rl_i64* n, const rl_number* s) {{"]
     lines += [f"    if ({test}) return {call};" for test, call in choices]
     lines += [f"    return {symbol}_strided(p, n, s);", "}", ""]
@@ -627,6 +644,8 @@ def form(kernel, name, kind, free, vector=True, staged=False, tiles=(), rows=(1,
         tiled(body, storage, *tiles)
     elif together > 1:
         Together(body, together, C, storage).put()
+    elif kind == "short":
+        put_short(body, storage)
     else:
         getattr(body, kind)()
     parameters = "".join(f", const rl_i64 {f}" for f in free)
