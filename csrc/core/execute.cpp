@@ -8,11 +8,13 @@
 #include "plan.h"
 #include "program.h"
 #include "released.h"
+#include "steps.h"
 
 namespace core {
 namespace {
 
 constexpr int kBuffers = rl::kMaxInputs + rl::kMaxOutputs;
+constexpr int kLearned = 16;  // times that a plan's steps are learned anew, at most
 
 [[noreturn]] void index_error(const char* op, int64_t code) {
   if (code == INT64_MAX) raise(PyExc_RuntimeError, "[%s] ZeroDivisionError", op);
@@ -183,12 +185,25 @@ Ref run_program(Plan* p, Call& call) {
   if (program->ninputs != n)
     fail(ErrorKind::Runtime, "[%s] the program takes %d inputs, the operator has %d parameters",
         call.op->text, program->ninputs, n);
-  PyObject* inputs[kMaxParams];
-  for (int i = 0; i < n; i++) inputs[i] = Py_NewRef(call.values[i]);
   uint32_t off = (program->transparent ? 0 : uint32_t{kGrad}) | (program->settled ? kCasting : 0);
   ModeScope scope(mode & ~off);
   CreationScope creation(call.device);
-  return program_value(program, inputs, n);
+  const bool plain = !(mode & (kRecords | kDispatch));
+  Ref result;
+  if (p->steps && plain && steps_run(p, call, &result)) return result;
+  PyObject* inputs[kMaxParams];
+  for (int i = 0; i < n; i++) inputs[i] = Py_NewRef(call.values[i]);
+  // What runs once holds nothing: steps are learned from the second run on. Where parts record
+  // themselves on the tape there are none.
+  const bool recorded = program->transparent && call.needs.size();
+  if (!plain || recorded || call.device != Device::CPU || p->learned > kLearned || !p->learned++)
+    return program_value(program, inputs, n);
+  StepsLearner learner(program);
+  result = program_value(program, inputs, n, &learner);
+  if (p->steps) steps_drop(p->steps);
+  p->steps = learner.finish();
+  if (!p->steps) p->learned = kLearned + 1;
+  return result;
 }
 
 Ref run_device(Plan* p, Call& call) {

@@ -8,6 +8,7 @@
 
 #include "dtype.h"
 #include "program.h"
+#include "steps.h"
 #include "tape.h"
 
 namespace core {
@@ -552,6 +553,7 @@ void plan_free(Plan* p) {
   std::free(p->loop);
   if (p->gemm) rl::gemm_free(p->gemm);
   delete p->memo;
+  if (p->steps) steps_drop(p->steps);
   if (p->functional) decref(p->functional);
   if (p->backward) backward_drop(p->backward);
   for (PyObject* o : p->held) Py_DECREF(o);

@@ -12,6 +12,7 @@
 namespace core {
 
 struct Program;
+struct Steps;
 
 constexpr int kNumbers = 16;                          // run-time numbers of one kernel, at most
 struct NumberSlot { int param; char how; };          // 'f' or 'i'
@@ -98,6 +99,8 @@ struct Plan {
   Layout* outs[rl::kMaxOutputs];
   RecipeObject* recipe;                              // owned
   Program* program;                                  // owned
+  Steps* steps;                                      // owned: what the program comes to, once known
+  int learned;                                       // how often it was asked
   rl::GemmPlan* gemm;
   GemmRecipeObject* gemm_recipe;                     // owned
   bool gemm_copies[3];                               // operands that must be made contiguous first

@@ -7,6 +7,7 @@
 #include "operator.h"
 #include "plan.h"
 #include "records.h"
+#include "steps.h"
 #include "rt/gemm.h"
 #include "tensor.h"
 
@@ -234,7 +235,7 @@ Ref operated(Instruction& in, Small<PyObject*, 16>& arguments) {
 }
 
 // A program with a label is a compiled graph.
-void run(Program* p, Registers& registers) {
+void run(Program* p, Registers& registers, StepsLearner* learner = nullptr) {
   const rl::RepeatedProducts repeated(p->label != nullptr);
   for (Instruction& in : *p->instructions) {
     Ref value;
@@ -251,6 +252,7 @@ void run(Program* p, Registers& registers) {
       else
         value =
             checked(PyObject_Vectorcall(in.callee, arguments.data(), arguments.size(), nullptr));
+      if (learner) learner->instruction(in, arguments.data(), value.py());
     }
     store(registers, in, std::move(value));
     for (int r : in.last) {
@@ -429,10 +431,10 @@ void program_run(Program* p, PyObject** inputs, int n, std::vector<Ref>& outputs
     outputs.push_back(Ref::borrow(registers.get(a, lists.made)));
 }
 
-Ref program_value(Program* p, PyObject** inputs, int n) {
+Ref program_value(Program* p, PyObject** inputs, int n, StepsLearner* learner) {
   Registers registers(inputs, n, p->nregisters);
   Ref alive = Ref::borrow(reinterpret_cast<PyObject*>(p));
-  run(p, registers);
+  run(p, registers, learner);
   MadeLists lists;
   if (p->single) return Ref::borrow(registers.get((*p->outputs)[0], lists.made));
   Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(p->outputs->size())));

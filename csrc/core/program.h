@@ -14,6 +14,7 @@ struct Argument {
 };
 
 struct Link;
+class StepsLearner;
 
 struct Instruction {
   enum Callee : uint8_t { Operator, Kernel, Callable } how;
@@ -44,7 +45,8 @@ extern PyTypeObject* ProgramType;
 // Takes over the references in `inputs` (each is freed after its last use); `outputs` gets new
 // references.
 void program_run(Program*, PyObject** inputs, int n, std::vector<Ref>& outputs);
-Ref program_value(Program*, PyObject** inputs, int n);     // a value or a tuple
+// a value or a tuple
+Ref program_value(Program*, PyObject** inputs, int n, StepsLearner* = nullptr);
 
 void program_init(PyObject* module);
 void workspace_init(PyObject* module);
