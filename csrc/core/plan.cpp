@@ -256,7 +256,7 @@ void build_gemm(Plan* p, Call& call, Layout* given = nullptr) {
   Layout* taken[3] = {x, y, bias};
   for (int i = 0; i < 3; i++) {
     if (!taken[i]) continue;
-    p->gemm_copies[i] = !rl::gemm_takes(taken[i]);
+    p->gemm_copies[i] = i < 2 && !rl::gemm_takes(taken[i]);  // a bias may have any strides
     if (p->gemm_copies[i])
       taken[i] = rl::layout_dense(taken[i]->dtype, Device::CPU, taken[i]->ndim, taken[i]->dims);
     else rl::incref(taken[i]);

@@ -20,6 +20,7 @@ namespace rl {
 struct GemmPlan {
   Gemm gemm;
   bool swapped;  // out^T = y^T x^T
+  bool small;    // done before a library has begun
   double work;   // multiply-adds
   std::atomic<int64_t> runs{0};
   std::mutex lock;                       // guards what follows
@@ -260,6 +261,7 @@ GemmPlan* gemm_plan(const char* op, const Layout* x, const Layout* y, const Layo
   GemmPlan* plan = new GemmPlan;
   plan->gemm = g;
   plan->swapped = swapped;
+  plan->small = g.b && g.m && g.n && g.k && small_takes(g);
   plan->work = static_cast<double>(g.b) * static_cast<double>(g.m) * static_cast<double>(g.n) *
                static_cast<double>(g.k);
   return plan;
@@ -270,6 +272,10 @@ void gemm_run(GemmPlan* plan, void* x, void* y, void* bias, void* out, double al
   if (g.b == 0 || g.m == 0 || g.n == 0) return;
   if (plan->swapped) std::swap(x, y);
   if (!g.has_bias || beta == 0) bias = nullptr;  // beta 0 ignores NaN in the bias
+  if (plan->small) {
+    last_library = kNames[0][static_cast<int>(g.dtype)];
+    return small_run(g, x, y, bias, out, alpha, beta);
+  }
   Route to = g.k == 0 ? Route::Plain : route(plan, plan->runs++);
   if (to == Route::OneDnn && !run_onednn(plan, x, y, bias, out, alpha, beta))
     to = g.dtype == DType::Float32 && openblas_available() && openblas_takes(g) ? Route::OpenBlas
@@ -295,7 +301,7 @@ bool gemm_release(const GemmPlan* plan) {
 }
 
 const char* gemm_library(const GemmPlan* plan) {
-  const Route to = route(plan, plan->runs);
+  const Route to = plan->small ? Route::Plain : route(plan, plan->runs);
   return kNames[static_cast<int>(to)][static_cast<int>(plan->gemm.dtype)];
 }
 

@@ -42,6 +42,12 @@ std::shared_ptr<Matmul> onednn_matmul(const Gemm&);  // null where the library r
 bool onednn_run(Matmul*, const void* x, const void* y, const void* bias,
                 void* out);  // false: nothing was done
 
+// ---- a few elements: float32 and float64, no call and no thread.
+constexpr int kSmallProduct = 512;  // multiply-adds
+bool small_takes(const Gemm&);
+void small_run(const Gemm&, const void* x, const void* y, const void* bias, void* out, double alpha,
+               double beta);
+
 // ---- our own loop: every dtype but bool, any strides.
 void plain_run(const Gemm&, const void* x, const void* y, const void* bias, void* out, double alpha,
                double beta);

@@ -7,24 +7,25 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "error.h"
 #include "parallel.h"
 #include "planes.h"
 #include "row_loops.h"
+#include "scratch.h"
 
 namespace rl {
 namespace {
 
 constexpr int64_t kGrain = 4096;  // elements worth a thread
 constexpr int64_t kChannels = 16;  // a block of them
+constexpr int64_t kNarrow = 8;  // windows in a row from which on rows are taken at once
 
 struct Window {
   int64_t begin, end, step;  // within the plane
   int64_t extent;            // with the padding that counts
 };
-typedef std::vector<Window> Windows;
+typedef Scratch<Window, 16> Windows;
 
 // ints: nd, adaptive, kernel, stride, padding, dilation of each.
 struct Geometry {
@@ -36,9 +37,9 @@ struct Geometry {
     for (int d = 0; d < 3; ++d) {
       const int from = d - (3 - nd);
       const int64_t in = x.sizes[d], out = y.sizes[d];
-      at[d].resize(static_cast<size_t>(out));
+      at[d].resize(out);
       for (int64_t o = 0; o < out; ++o) {
-        Window& w = at[d][static_cast<size_t>(o)];
+        Window& w = at[d][o];
         if (from < 0) {
           w = {0, 1, 1, 1};
         } else if (adaptive) {
@@ -57,17 +58,22 @@ struct Geometry {
     }
   }
   int64_t area() const {
-    return static_cast<int64_t>(at[0].size() * at[1].size() * at[2].size());
+    return at[0].size() * at[1].size() * at[2].size();
   }
 };
 
 // f(output pixel, window of each dim) over all output pixels in [begin, end).
 template <class F>
 void pixels(const Geometry& g, int64_t begin, int64_t end, const F& f) {
-  const int64_t h = static_cast<int64_t>(g.at[1].size()), w = static_cast<int64_t>(g.at[2].size());
-  for (int64_t o = begin; o < end; ++o)
-    f(o, g.at[0][static_cast<size_t>(o / (h * w))], g.at[1][static_cast<size_t>(o / w % h)],
-      g.at[2][static_cast<size_t>(o % w)]);
+  const int64_t h = g.at[1].size(), w = g.at[2].size();
+  int64_t i = 0, j = 0, k = 0;
+  if (begin) i = begin / (h * w), j = begin / w % h, k = begin % w;
+  for (int64_t o = begin; o < end; ++o) {
+    f(o, g.at[0][i], g.at[1][j], g.at[2][k]);
+    if (++k < w) continue;
+    k = 0;
+    if (++j == h) j = 0, ++i;
+  }
 }
 
 // f(input pixel) over a window.
@@ -89,13 +95,15 @@ struct Tap {
 
 struct Taps {
   int64_t stride = 1, longest = 0;  // of the phases
-  std::vector<Tap> taps;
+  Scratch<Tap, 16> taps;
+  int64_t count = 0;
 
   Taps(const RoutineCall& call, int64_t in, int64_t out) {
     const int64_t nd = call.ints[0], *last = call.ints + 2 + nd - 1;
     const int64_t kernel = last[0], pad = last[2 * nd], dilation = last[3 * nd];
     stride = last[nd];
     longest = (in + stride - 1) / stride;
+    taps.resize(kernel);
     for (int64_t k = 0; k < kernel; ++k) {
       const int64_t at = k * dilation - pad;  // of output column 0
       Tap t;
@@ -103,7 +111,7 @@ struct Taps {
       t.to = std::min(out, in > at ? (in - 1 - at) / stride + 1 : 0);
       t.phase = ((at % stride) + stride) % stride;
       t.first = (at - t.phase) / stride + t.from;
-      if (t.from < t.to) taps.push_back(t);
+      if (t.from < t.to) taps[count++] = t;
     }
   }
   int64_t scratch() const { return stride > 1 ? stride * longest : 0; }
@@ -114,7 +122,10 @@ struct Taps {
     if (stride > 1)
       for (int64_t p = 0; p < stride; ++p)
         for (int64_t c = p, to = p * longest; c < in; c += stride) scratch[to++] = row[c];
-    for (const Tap& t : taps) f(t, (stride > 1 ? scratch + t.phase * longest : row) + t.first);
+    for (int64_t k = 0; k < count; ++k) {
+      const Tap& t = taps[k];
+      f(t, (stride > 1 ? scratch + t.phase * longest : row) + t.first);
+    }
   }
 };
 
@@ -124,9 +135,9 @@ bool slides(const RoutineCall& call) { return !call.ints[1]; }
 // f(plane, output row, windows of its outer dims) for a range of all output rows.
 template <class F>
 void rows(const Geometry& g, int64_t begin, int64_t end, const F& f) {
-  const int64_t h = static_cast<int64_t>(g.at[1].size()), a = static_cast<int64_t>(g.at[0].size()) * h;
+  const int64_t h = g.at[1].size(), a = g.at[0].size() * h;
   for (; begin < end; ++begin)
-    f(begin / a, begin % a, g.at[0][static_cast<size_t>(begin % a / h)], g.at[1][static_cast<size_t>(begin % h)]);
+    f(begin / a, begin % a, g.at[0][begin % a / h], g.at[1][begin % h]);
 }
 
 // f(first column of each input row) of a row of windows.
@@ -150,15 +161,15 @@ void max_rows(const RoutineCall& call, const Geometry& g, const Planes& x, const
   const Taps taps(call, x.sizes[2], width);
   const int32_t stride = static_cast<int32_t>(taps.stride);
   parallel(count, 1 + kGrain / (width * 4), [&](int64_t begin, int64_t end) {
-    std::vector<T> scratch(static_cast<size_t>(taps.scratch()));
-    std::vector<int32_t> places(static_cast<size_t>(width));
+    Scratch<T, 256> scratch(taps.scratch());
+    Scratch<int32_t, 256> places(width);
     int32_t* at = places.data();
     rows(g, begin, end, [&](int64_t plane, int64_t row, const Window& a, const Window& b) {
       T* to = y.plane<T>(plane) + row * width;
       const int64_t first = (a.begin * x.sizes[1] + b.begin) * x.sizes[2];
       for (int64_t c = 0; c < width; ++c) {
         to[c] = lowest<T>();
-        at[c] = static_cast<int32_t>(first + g.at[2][static_cast<size_t>(c)].begin);
+        at[c] = static_cast<int32_t>(first + g.at[2][c].begin);
       }
       lines(x, a, b, [&](int64_t line) {
         taps.each(x.plane<const T>(plane) + line, x.sizes[2], scratch.data(), [&](const Tap& t, const T* from) {
@@ -177,7 +188,7 @@ void max_channels(const Geometry& g, const Planes& x, const Planes& y, int64_t* 
   const RowLoops<T>& loops = row_loops<T>();
   const int64_t area = g.area(), channels = y.c;
   parallel(y.n * area, 1 + kGrain / channels, [&](int64_t begin, int64_t end) {
-    std::vector<int32_t> places(static_cast<size_t>(channels));
+    Scratch<int32_t, 256> places(channels);
     int32_t* at = places.data();
     for (int64_t p = begin; p < end; ++p)
       pixels(g, p % area, p % area + 1, [&](int64_t o, const Window& a, const Window& b, const Window& c) {
@@ -202,7 +213,9 @@ void max_plane(const Geometry& g, const Planes& x, const T* from, T* to, int64_t
     int64_t where = (a.begin * x.sizes[1] + b.begin) * x.sizes[2] + c.begin;
     elements(x, a, b, c, [&](int64_t i) {
       const T v = from[i * x.step];
-      if (v > best || v != v) best = v, where = i;
+      const bool more = (v > best) | (v != v);  // no branch: nobody can guess which is the largest
+      best = more ? v : best;
+      where = more ? i : where;
     });
     to[o * step] = best;
     at[o * step] = where;
@@ -217,7 +230,7 @@ void max_forward(const RoutineCall& call) {
   int64_t* indices = call.out[1].as<int64_t>();  // in y's layout
   const bool small = x.area < INT32_MAX && x.c < INT32_MAX;
   if (small && x.channels_inside() && y.channels_inside()) return max_channels<T>(g, x, y, indices);
-  if (small && slides(call) && plain(x) && plain(y)) return max_rows<T>(call, g, x, y, indices);
+  if (small && slides(call) && plain(x) && plain(y) && y.sizes[2] >= kNarrow) return max_rows<T>(call, g, x, y, indices);
   parallel(y.n * y.c, 1 + kGrain / std::max(x.area, y.area), [&](int64_t begin, int64_t end) {
     for (; begin < end; ++begin)
       max_plane(g, x, x.plane<T>(begin), y.plane<T>(begin), y.step,
@@ -319,7 +332,7 @@ void mean_rows(const RoutineCall& call, const Geometry& g, const Planes& x, cons
   const int64_t width = y.sizes[2], count = y.n * y.c * g.area() / width;
   const Taps taps(call, x.sizes[2], width);
   parallel(count, 1 + kGrain / (width * 4), [&](int64_t begin, int64_t end) {
-    std::vector<T> scratch(static_cast<size_t>(taps.scratch() + width));
+    Scratch<T, 256> scratch(taps.scratch() + width);
     T* by = scratch.data() + taps.scratch();
     rows(g, begin, end, [&](int64_t plane, int64_t row, const Window& a, const Window& b) {
       T* to = y.plane<T>(plane) + row * width;
@@ -379,7 +392,7 @@ void mean_rows_backward(const RoutineCall& call, const Geometry& g, const Planes
   const int64_t width = y.sizes[2], each = g.area() / width;
   const Taps taps(call, x.sizes[2], width);
   parallel(x.n * x.c, 1 + kGrain / x.area, [&](int64_t begin, int64_t end) {
-    std::vector<T> scratch(static_cast<size_t>(width));
+    Scratch<T, 256> scratch(width);
     T* part = scratch.data();
     for (int64_t plane = begin; plane < end; ++plane)
       std::fill(x.plane<T>(plane), x.plane<T>(plane) + x.area, T());
@@ -388,7 +401,8 @@ void mean_rows_backward(const RoutineCall& call, const Geometry& g, const Planes
       divisors(g, divisor, a, b, part);
       for (int64_t c = 0; c < width; ++c) part[c] = from[c * y.step] / part[c];
       lines(x, a, b, [&](int64_t line) {
-        for (const Tap& t : taps.taps) {
+        for (int64_t k = 0; k < taps.count; ++k) {
+          const Tap& t = taps.taps[k];
           T* to = x.plane<T>(plane) + line + t.first * taps.stride + t.phase;
           if (taps.stride == 1)
             loops.add(to, part + t.from, t.to - t.from);

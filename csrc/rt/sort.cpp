@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "scratch.h"
 #include "typed.h"
 
 namespace rl {
@@ -85,7 +86,7 @@ void radix_sort(typename Word<T>::type* words, typename Word<T>::type* spare, in
 }
 
 template <class T>
-using Words = std::vector<typename Word<T>::type>;
+using Words = Scratch<typename Word<T>::type, 64>;
 
 template <class T>
 void sort_words(Words<T>& words, Words<T>& spare, int64_t n) {

@@ -182,3 +182,32 @@ def test_attention_refuses():
     ):
         with pytest.raises(RuntimeError):
             wrong()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "m, n, k", [(1, 1, 1), (2, 3, 4), (4, 4, 4), (1, 9, 7), (8, 8, 8), (5, 1, 6)]
+)
+def test_products_of_a_few_elements(m, n, k, dtype):
+    """Every order of the operands in memory, biases of every shape, several of them."""
+    random = np.random.default_rng(m * n * k)
+    x, y = random.normal(0, 1, (m, k)).astype(dtype), random.normal(0, 1, (k, n)).astype(dtype)
+    want = np.einsum("ik,kj->ij", x, y)
+    orders = (lambda a: rl.from_numpy(a), lambda a: rl.from_numpy(np.ascontiguousarray(a.T)).t())
+    biases = [random.normal(0, 1, s).astype(dtype) for s in ((n,), (1, n), (m, 1), (m, n), ())]
+    for a in orders:
+        for b in orders:
+            np.testing.assert_allclose(rl.mm(a(x), b(y)).numpy(), want, 1e-5, 1e-5)
+            for bias in biases:
+                found = rl.addmm(rl.from_numpy(bias), a(x), b(y), beta=0.5, alpha=-2.0)
+                np.testing.assert_allclose(found.numpy(), 0.5 * bias - 2 * want, 1e-5, 1e-5)
+    wide = rl.zeros(k, 3 * n, dtype=getattr(rl, dtype))
+    wide[:, n : 2 * n] = rl.from_numpy(y)
+    out = rl.zeros(n, m, dtype=getattr(rl, dtype)).t()
+    rl.mm(rl.from_numpy(x), wide[:, n : 2 * n], out=out)
+    np.testing.assert_allclose(out.numpy(), want, 1e-5, 1e-5)
+    several = rl.bmm(rl.from_numpy(np.stack([x, -x])), rl.from_numpy(np.stack([y, y])))
+    np.testing.assert_allclose(several.numpy(), np.stack([want, -want]), 1e-5, 1e-5)
+    nan = rl.full((n,), float("nan"), dtype=getattr(rl, dtype))
+    nothing = rl.addmm(nan, rl.from_numpy(x), rl.from_numpy(y), beta=0)
+    np.testing.assert_allclose(nothing.numpy(), want, 1e-5, 1e-5)
