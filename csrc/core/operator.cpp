@@ -199,6 +199,16 @@ Ref run(Operator* twin, Call& call, PyObject* out) {
   return result;
 }
 
+// Several outputs as the operator's own kind of tuple.
+Ref named(PyTypeObject* type, Ref outs) {
+  if (!PyTuple_CheckExact(outs.py())) return outs;
+  const Py_ssize_t n = PyTuple_GET_SIZE(outs.py());
+  Ref made = checked(type->tp_alloc(type, n));
+  for (Py_ssize_t i = 0; i < n; i++)
+    PyTuple_SET_ITEM(made.py(), i, Py_NewRef(PyTuple_GET_ITEM(outs.py(), i)));
+  return made;
+}
+
 // ---- the Python type
 
 PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -308,6 +318,22 @@ PyObject* get_view(PyObject* o, void*) {
                              : PyUnicode_FromString(view_names[static_cast<int>(v)]);
 }
 
+PyObject* get_result(PyObject* o, void*) {
+  PyTypeObject* type = self_of(o)->result;
+  return Py_NewRef(type ? reinterpret_cast<PyObject*>(type) : Py_None);
+}
+int put_result(PyObject* o, PyObject* value, void*) {
+  const bool none = !value || value == Py_None;
+  if (!none && (!PyType_Check(value) ||
+                   !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(value), &PyTuple_Type) ||
+                   reinterpret_cast<PyTypeObject*>(value)->tp_basicsize != PyTuple_Type.tp_basicsize)) {
+    PyErr_SetString(PyExc_TypeError, "[Operator] result is a named tuple's class");
+    return -1;
+  }
+  Py_XSETREF(self_of(o)->result, reinterpret_cast<PyTypeObject*>(none ? nullptr : Py_NewRef(value)));
+  return 0;
+}
+
 PyMethodDef methods[] = {
     {"make_inplace", make_inplace, METH_NOARGS,
         "the in-place twin `name_`, whose first operand is its output"},
@@ -327,6 +353,8 @@ PyGetSetDef getset[] = {
     {"functional", get_functional, nullptr, "of an in-place twin: the operator itself", nullptr},
     {"signature", get_signature, nullptr, nullptr, nullptr},
     {"view", get_view, nullptr, "the native view rule, or None", nullptr},
+    {"result", get_result, put_result, "what calls from Python make of several outputs: a tuple's subclass",
+        nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 PyMemberDef members[] = {
@@ -359,7 +387,8 @@ PyObject* operator_vectorcall(
     Call call(twin->functional ? twin->functional : twin);
     PyObject* out = nullptr;
     bind(twin, call, args, static_cast<int>(PyVectorcall_NARGS(nargsf)), names, &out);
-    return run(twin, call, out).release();
+    Ref result = run(twin, call, out);
+    return (twin->result ? named(twin->result, std::move(result)) : std::move(result)).release();
   } catch (...) {
     translate();
     note_user_line();

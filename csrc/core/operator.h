@@ -39,6 +39,7 @@ struct Operator {
   bool differentiable;
   Operator* functional;                  // of an in-place twin: the operator it writes back
   Operator* inplace;                     // the in-place twin, once made
+  PyTypeObject* result;                  // of several outputs: the kind of tuple that Python gets, or null
 };
 extern PyTypeObject* OperatorType;
 inline bool is_operator(PyObject* o) { return Py_TYPE(o) == OperatorType; }

@@ -2,6 +2,8 @@
 its number slot.
 """
 
+from collections import namedtuple
+
 from rushlight import _core
 from rushlight.ops import TABLE
 from rushlight.ops.declare import LISTENERS, MISSING, Op, none
@@ -110,11 +112,19 @@ def make(op):
     return op.native
 
 
+def named(name, result=None, fields=("values", "indices")):
+    """The operator of this name, whose results are a named tuple from now on, as PyTorch's."""
+    native = TABLE[name].native or make(TABLE[name])
+    native.result = namedtuple(result or name, fields)
+    return native
+
+
 def install():
     """Make every operator; give Tensor its methods and number slots."""
     Op.native_dtype = staticmethod(lambda name: getattr(_core, name))
     for op in list(TABLE.values()):
-        make(op)
+        if op.native is None:
+            make(op)
         if has_twin(op):
             op.native.make_inplace()
     LISTENERS.append(make)

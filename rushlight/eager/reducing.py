@@ -9,6 +9,7 @@ from rushlight.ops import TABLE
 from rushlight.ops.values import Value
 
 from .indexing import data_of
+from .operators import named
 
 Tensor = _core.Tensor
 INF = float("inf")
@@ -21,14 +22,13 @@ def op(name):
 def reduce_pair(value, elementwise):
     """max and min: of all elements, along a dim (values and positions), or of two tensors."""
     name = value[1:]
-    found = namedtuple(name, ("values", "indices"))
-    along = TABLE[f"{name}_dim"]
+    along = named(f"{name}_dim", name)
 
     def method(
         self, dim=None, keepdim=False, *, other=None, out=None, axis=None, keepdims=False
     ):
         if type(dim) is int and out is None:
-            return found(*along.native(self, dim, keepdim or keepdims))
+            return along(self, dim, keepdim or keepdims)
         dim = next((d for d in (dim, other, axis) if d is not None), None)
         keepdim = keepdim or keepdims
         if dim is None:
@@ -38,8 +38,8 @@ def reduce_pair(value, elementwise):
                 op(elementwise)(self, dim) if out is None else op(elementwise)(self, dim, out=out)
             )
         if out is not None:
-            return found(*op(f"{name}_dim")(self, dim, keepdim, out=tuple(out)))
-        return found(*op(f"{name}_dim")(self, dim, keepdim))
+            return along(self, dim, keepdim, out=tuple(out))
+        return along(self, dim, keepdim)
 
     method.__doc__ = (
         f"The {name}imum of all elements; along `dim`, (values, indices); or, with a tensor, "

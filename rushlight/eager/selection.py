@@ -4,7 +4,6 @@ positions whose number only the data tells, histograms and sets of values.
 Each function is a function of the package and, where PyTorch has one, a method of Tensor.
 """
 
-from collections import namedtuple
 
 from rushlight import _core
 from rushlight.ops import TABLE
@@ -12,6 +11,7 @@ from rushlight.ops.views import wrapped
 
 from . import factories
 from .indexing import count_of, data_of, index_put, index_put_
+from .operators import named
 from .sampling import place
 
 Tensor = _core.Tensor
@@ -21,40 +21,15 @@ def op(name):
     return TABLE[name].native
 
 
-def pair(name):
-    """The function `name` with its results as PyTorch's named tuple (values, indices)."""
-    found, made = namedtuple(name, ("values", "indices")), tuple.__new__
-
-    def function(input, *args, **kwargs):
-        return made(found, TABLE[name].native(input, *args, **kwargs))
-
-    function.__name__, function.__doc__ = name, TABLE[name].body.__doc__
-    return function
-
-
-kthvalue, mode, cummax, cummin = (pair(n) for n in ("kthvalue", "mode", "cummax", "cummin"))
-
-TOP = namedtuple("topk", ("values", "indices"))  # type: ignore[name-match]
-
-
-def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None, axis=None):
-    """The k largest (or smallest) elements along `dim`, in order, and where they stood."""
-    if axis is not None:
-        dim = axis
-    native = TABLE["topk"].native
-    if out is None:
-        return tuple.__new__(TOP, native(input, k, dim, largest, sorted))
-    return tuple.__new__(TOP, native(input, k, dim, largest, sorted, out=out))
-
-
-SORTED = namedtuple("sort", ("values", "indices"))  # type: ignore[name-match]
+kthvalue, mode, cummax, cummin, topk, _sort = (
+    named(n) for n in ("kthvalue", "mode", "cummax", "cummin", "topk", "sort")
+)
 
 
 def sort(input, dim=-1, descending=False, *, stable=False, out=None, axis=None):
     """(values in order along `dim`, where they stood); always stable. NaN is the largest."""
     more = {} if out is None else {"out": tuple(out)}
-    dim = dim if axis is None else axis
-    return SORTED(*op("sort")(input, dim, descending, stable=bool(stable), **more))
+    return _sort(input, dim if axis is None else axis, descending, stable=bool(stable), **more)
 
 
 def argsort(input, dim=-1, descending=False, *, stable=False, axis=None):
@@ -63,7 +38,7 @@ def argsort(input, dim=-1, descending=False, *, stable=False, axis=None):
 
 
 def medians(name):
-    found = namedtuple(name, ("values", "indices"))
+    along = named(f"{name}_dim", name)
 
     def function(input, dim=None, keepdim=False, *, out=None, axis=None, keepdims=False):
         dim, keepdim = dim if axis is None else axis, keepdim or keepdims
@@ -73,9 +48,9 @@ def medians(name):
                 whole = 0 if input.dtype.itemsize < 4 else lowest
                 nothing = float("nan") if input.is_floating_point() else whole
                 return factories.full((), nothing, dtype=input.dtype, device=place(input))
-            return op(f"{name}_dim")(op("reshape")(input, (-1,)), 0, False)[0]
+            return along(op("reshape")(input, (-1,)), 0, False)[0]
         more = {} if out is None else {"out": tuple(out)}
-        return found(*op(f"{name}_dim")(input, dim, keepdim, **more))
+        return along(input, dim, keepdim, **more)
 
     function.__name__ = name
     function.__doc__ = "The lower median of all elements, or along `dim` (values and indices)."

@@ -414,3 +414,28 @@ def test_a_permutation_holds_every_number_once():
     assert sorted(a.tolist()) == sorted(b.tolist()) == list(range(1000))
     assert a.tolist() != b.tolist()
     assert rl.randperm(0).tolist() == [] and rl.randperm(5, dtype=rl.int32).dtype is rl.int32
+
+
+def test_results_have_names():
+    x = rl.arange(6.0).reshape(2, 3)
+    calls = {
+        "max": lambda: x.max(1),
+        "min": lambda: rl.min(x, 1, True),
+        "topk": lambda: x.topk(2),
+        "sort": lambda: x.sort(),
+        "kthvalue": lambda: x.kthvalue(1),
+        "cummax": lambda: rl.cummax(x, 1),
+        "median": lambda: x.median(1),
+        "mode": lambda: x.mode(),
+    }
+    for name, call in calls.items():
+        found = call()
+        assert type(found).__name__ == name and isinstance(found, tuple)
+        assert found.values is found[0] and found.indices is found[1]
+        assert found._fields == ("values", "indices")
+    outs = rl.empty(2), rl.empty(2, dtype=rl.int64)
+    written = rl.max(x, 1, out=outs)
+    assert written.values is outs[0] and written.indices is outs[1]
+    assert x.topk(k=1, axis=0).values.tolist() == [[3.0, 4.0, 5.0]]
+    with pytest.raises(TypeError, match="named tuple"):
+        type(rl.topk).result.__set__(rl.topk, int)
