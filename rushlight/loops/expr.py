@@ -1,7 +1,7 @@
 """Loop expressions: what one element of a kernel computes. The whole grammar of the loop IR, with its printer.
 
-    Expr    = Const(value) | Scalar(slot) | Axis(name) | Extent() | Element() | Load(buffer, terms) | Apply(word, args)
-            | Cast(value) | Fold(combine, value) | Put(value, index) | Name(text)                each with a dtype
+    Expr    = Const(value) | Scalar(slot) | Axis(name) | Extent() | Element() | ElementAt(index) | Load(buffer, terms)
+            | Apply(word, args) | Cast(value) | Fold(combine, value) | Put(value, index) | Name(text)     each with a dtype
     Terms   = ((Expr, stride), ...)                 an address: the sum of Expr * stride (an int or the name of a number)
     Section = Section(over, lets, folds, stores)    over "row" (once a row) or "elements" (every element of the row)
     Store   = Store(buffer, terms, value, combine)
@@ -134,7 +134,13 @@ def applied(op, args):
 def taken(x, index):
     """x at another place of its row: gather along the row. The index is checked against the row's length."""
     index = Apply("checked", (index.to("int64"), Extent("int64")), "int64")
-    return substitute(x, {Axis("k0", "int64"): Const(0, "int64"), Axis("k1", "int64"): index})
+    table = {Axis("k0", "int64"): Const(0, "int64"), Axis("k1", "int64"): index, Element("int64"): ElementAt(index, "int64")}
+
+    def change(e, look):
+        if isinstance(e, Fold):                         # over all places of the row, whichever is taken
+            return e
+        return table[e] if e in table else traced(e.rebuilt(look), e)
+    return memo(change)(x)
 
 
 def leaf(name, args):
@@ -182,6 +188,16 @@ class Extent(Leaf):                 # the number of elements of a row
 @node
 class Element(Leaf):                # the logical position in the full shape
     dtype: str
+
+
+@node
+class ElementAt(Expr):              # the same of another place of the row
+    index: Expr
+    dtype: str
+    args = property(lambda self: (self.index,))
+
+    def rebuilt(self, change):
+        return ElementAt(change(self.index), self.dtype)
 
 
 @node
@@ -405,6 +421,8 @@ def text(e):
             return f"fold_{c}({text(v)})"
         case Put(v, i, _):
             return f"put({text(v)}, {text(i)})"
+        case ElementAt(i, _):
+            return f"element({text(i)})"
         case Extent() | Element():
             return type(e).__name__.lower()
     raise TypeError(e)

@@ -13,6 +13,7 @@ from .expr import (
     Buffer,
     Const,
     Element,
+    ElementAt,
     Expr,
     Kernel,
     Load,
@@ -20,9 +21,11 @@ from .expr import (
     Scalar,
     Store,
     arena,
+    memo,
     postorder,
     simplify,
     substitute,
+    traced,
 )
 from .nest import sections
 
@@ -157,13 +160,19 @@ def store(buffer, full, where, value):
 
 def place(e, axes, strides=None):
     """Element() becomes the logical position: an address in the C-ordered full shape, plus the call's base."""
-    if not any(isinstance(x, Element) for x in postorder([e])):
+    if not any(isinstance(x, (Element, ElementAt)) for x in postorder([e])):
         return e
     total = Scalar("e_base", "int64")
     for x in axes:
         stride = Scalar(f"e_{x}", "int64") if strides is None else Const(strides[x], "int64")
         total = Apply("add", (total, Apply("mul", (Axis(x, "int64"), stride), "int64")), "int64")
-    return substitute(e, {Element("int64"): total})
+    element = Element("int64")
+
+    def change(e, look):
+        if isinstance(e, ElementAt):
+            return substitute(total, {Axis("k0", "int64"): Const(0, "int64"), Axis("k1", "int64"): look(e.index)})
+        return total if e is element else traced(e.rebuilt(look), e)
+    return memo(change)(e)
 
 
 __all__ = ["ARENAS", "Operand", "Run", "generic", "numbers_of", "signature"]

@@ -151,6 +151,49 @@ def test_large_and_threaded():
     check(lambda a: rl.tanh(a) * 2 + a, x(1000003), kernels=1)
 
 
+def pick(a, t):
+    return TABLE["pick"].native(a, 1, t.unsqueeze(1))
+
+
+def test_an_element_of_a_row_that_was_folded_is_taken_behind_the_folds():
+    a, t = x(40, 37), labels(40, 37)
+    check(lambda a, t: pick(F.log_softmax(a, 1), t), a, t, kernels=1)
+    check(lambda a, t: pick(F.layer_norm(a, (37,)), t) * a.amax(1, True), a, t, kernels=1)
+    check(lambda a, t: F.softmax(a, 1) * pick(F.softmax(a, 1), t), a, t, kernels=1)
+    twice = lambda a, t: pick((a - a.mean(1, True)) * pick(F.log_softmax(a, 1), t), (t + 1) % 37)
+    check(twice, a, t, kernels=1)
+
+
+def test_a_random_number_that_is_taken_is_that_of_its_place():
+    a, t = x(40, 37), labels(40, 37)
+    fn = lambda a, t: pick(F.log_softmax(F.dropout(a + 5, 0.5), 1) + rl.rand_like(a), t)
+    rl.manual_seed(3)
+    expected = fn(a, t)
+    rl.manual_seed(3)
+    same(rl.compile(fn)(a, t), expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_of_class_ids(smoothing, weighted):
+    t = labels(40, 37)
+    weight = rl.rand(37) if weighted else None
+
+    def fn(a):
+        logs = F.log_softmax(a, 1)
+        spread = F.cross_entropy(a, t, weight, ignore_index=7, label_smoothing=smoothing)
+        return F.nll_loss(logs, t, weight), spread, logs.sum(1)
+
+    results = []
+    a = x(40, 37)
+    for f in (fn, rl.compile(fn)):
+        b = a.clone().requires_grad_()
+        nll, spread, sums = f(b)
+        results.append([nll, spread, sums, *rl.autograd.grad(nll + spread + sums.sum(), b)])
+    for ours, theirs in zip(*results):
+        assert rl.allclose(ours, theirs, rtol=1e-5, atol=1e-6), (ours, theirs)
+
+
 def test_random_numbers_are_eagers():
     drop = TABLE["counted_dropout"].native
     check(lambda a: drop(a + 1, 0.5, 7, 100) * 2, x(30, 40), kernels=1)

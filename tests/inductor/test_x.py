@@ -1,5 +1,0 @@
-from ..ops.materialize import CASES
-
-
-def test_a():
-    assert CASES
