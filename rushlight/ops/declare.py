@@ -79,6 +79,30 @@ class Arguments:
         return d is not MISSING and type(v) is type(d) and v == d
 
 
+PLAIN = frozenset((int, float, bool, str, type(None)))
+REMEMBERED = 128                    # calls of one operator
+
+
+def call_key(values):
+    """What an operator's layouts depend on, as a key; None where something in it varies or has no key."""
+    key = []
+    for v in values:
+        kind = type(v)
+        if kind in PLAIN:
+            key += (kind, v)        # 1, 1.0 and True are equal, and promote differently
+        elif kind is tuple or kind is list:
+            inside = call_key(v)
+            if inside is None:
+                return None
+            key += (kind, inside)
+        else:
+            layout = getattr(v, "layout", None)
+            if type(layout) is not layouts.Layout or not layout.fixed or getattr(v, "tier", None) is not None:
+                return None
+            key.append(layout)
+    return tuple(key)
+
+
 class Op:
     """A declared operator. Immutable after registration, but for its derivative rule."""
     source = None                   # of a derived derivative: the operator that it belongs to
@@ -103,6 +127,7 @@ class Op:
         self.patterns = tuple(patterns or ("T" * len(self.tensor_slots),))
         self.variants, self.others = tuple(variants), dict(others or {})
         self.where = where or location(body)
+        self.inferred = {}              # key of a call -> layouts of its outputs
 
     def __repr__(self):
         return f"<op {self.name}>"
@@ -184,7 +209,20 @@ class Op:
         return tuple(map(narrow, out, results)) if isinstance(out, tuple) else narrow(out, results[0])
 
     def infer(self, a):
-        """The layouts of the outputs: the layout rule, or for views and compositions the definition itself."""
+        """The layouts of the outputs. Those of a call without symbolic sizes are remembered: a model's layers ask alike."""
+        key = call_key(a.values)
+        if key is None:
+            return self.infer_anew(a)
+        found = self.inferred.get(key)
+        if found is None:
+            found = self.infer_anew(a)
+            if len(self.inferred) >= REMEMBERED:
+                self.inferred.clear()
+            self.inferred[key] = found
+        return list(found)
+
+    def infer_anew(self, a):
+        """The layout rule, or for views and compositions the definition itself."""
         if self.kind == "view":
             return [self.body(a.tensors[0].layout, *a.values[1:])]
         if self.kind == "composition":

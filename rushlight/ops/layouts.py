@@ -5,6 +5,7 @@ shape, its row dims (reduced or normalised over) and every operand's layout in i
 `native(arguments)` describes the same rule to csrc/rt/loops.cpp; tests hold the two equal.
 """
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from rushlight import dtypes
 
@@ -21,6 +22,21 @@ class Layout:
     dtype: str
     offset: object = 0
     device: str = "cpu"
+
+    def __hash__(self):
+        return self.hashed
+
+    @cached_property
+    def hashed(self):
+        return hash((self.shape, self.strides, self.dtype, self.offset, self.device))
+
+    @cached_property
+    def fixed(self):
+        """Whether all sizes, strides and the offset are ints."""
+        return type(self.offset) is int and all(type(n) is int for n in (*self.shape, *self.strides))
+
+    def __reduce__(self):           # without the hash, which is another one in another process
+        return Layout, (self.shape, self.strides, self.dtype, self.offset, self.device)
 
     @property
     def rank(self):
