@@ -296,6 +296,7 @@ def build_code(c: Compilation) -> None:
         trace.emit(
             "cpp_openmp", c.graph.name, lambda: codegen.generate(c.written), graph=c.label,
             symbols={c.lowered[i].kernel.name: c.symbols[i] for i in c.lowered},
+            ran={i: c.lowered[i].kernel.name for i in c.lowered},
         )  # fmt: skip
     for i, symbol in c.symbols.items():
         low = c.lowered[i]

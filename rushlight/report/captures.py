@@ -88,6 +88,7 @@ class GraphRun:
     calls: int = 0
     ns: int = 0
     inside_ns: int = 0  # of that, in kernels, library routines and views
+    shared: dict[int, str] = field(default_factory=dict)  # step -> the step whose kernel it runs
 
 
 @dataclass(slots=True)
@@ -235,6 +236,8 @@ class _Reader:
             graph.total_bytes, graph.peak_bytes = facts["total"], facts["peak"]
         if "symbols" in facts:
             graph.symbols = dict(facts["symbols"])
+            ran = facts.get("ran", {})
+            graph.shared = {i: name for i, name in ran.items() if name != graph.steps[i].name}
             graph.cache = self.missing.pop(capture.unit, "")
             graph.library, self.found = self.found, ""
             graph.compiler = str(self.built.get("compiler", ""))
@@ -295,7 +298,7 @@ def _add_calls(graph: GraphRun, calls: Calls) -> None:
     graph.calls, graph.ns = len(runs), sum(call.ns for call in runs)
     places: dict[str, list[int]] = {}
     for i, step in enumerate(graph.steps):
-        places.setdefault(step.name, []).append(i)
+        places.setdefault(graph.shared.get(i, step.name), []).append(i)
     for call in runs:
         taken: dict[str, int] = {}
         for part in calls.everything.children.get(call.id, ()):
@@ -304,7 +307,9 @@ def _add_calls(graph: GraphRun, calls: Calls) -> None:
             if part.kind != "view" and name in places:
                 nth = taken.get(name, 0)
                 taken[name] = nth + 1
-                _add(graph.steps[places[name][min(nth, len(places[name]) - 1)]], part)
+                at = places[name][min(nth, len(places[name]) - 1)]
+                calls.everything.step_of[part.id] = (graph.label, at)
+                _add(graph.steps[at], part)
 
 
 def _add(step: Ran, call: Call) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rushlight import trace
 from rushlight.report import path, table
 from rushlight.report.captures import Capture
+from rushlight.report.costs import Cost, costs, costs_of_tables, summed
 from rushlight.report.stages import Finer, Run, Told, describe
 from rushlight.report.way_down import WayDown, way_down
 from rushlight.report.words import count
@@ -97,6 +98,7 @@ class Observed:
     selections: list[Selection]
     captures: list[Capture]
     functions: list[table.FunctionRow]
+    costs: list[Cost]  # of every kernel and library routine, eager or inside graphs
     vendor: str = "Rushlight"  # whose program this is: "PyTorch" under `explain --torch`
 
     def to_json(self) -> dict[str, Any]:
@@ -115,11 +117,31 @@ def merge(first: Observed, second: Observed) -> None:
         other = second.selections[i]
         if other.taken and not mine.taken:
             first.selections[i] = other
+    first.costs = _merged_costs(first, second)
     if not first.captures:
         first.captures, first.functions = second.captures, second.functions
     if not first.operators:
         for name in ("operators", "tree", "kernels", "libraries", "lines"):
             setattr(first, name, getattr(second, name))
+
+
+def _merged_costs(first: Observed, second: Observed) -> list[Cost]:
+    rows = list(first.costs)
+    for inside, missing in ((True, not first.captures), (False, not first.operators)):
+        if missing:
+            parts = [(r, [p for p in r.parts if bool(p.graph) == inside]) for r in second.costs]
+            rows += [replace(r, lines=[], parts=mine) for r, mine in parts if mine]
+    return summed(rows)
+
+
+def _costs(run: Run) -> list[Cost]:
+    if not run.describe:
+        return costs(run.calls, run.captures)
+    ran = [*table.ran(run.calls, "kernel", {}), *table.ran(run.calls, "library", {})]
+    lines: dict[str, list[str]] = {}
+    for call in run.calls:
+        lines.setdefault(call.ran, []).append(trace.short_place(call.where.partition(" in ")[0]))
+    return costs_of_tables(run.captures, ran, lines)
 
 
 def observe(run: Run, operator: str | None = None) -> Observed:
@@ -153,6 +175,7 @@ def observe(run: Run, operator: str | None = None) -> Observed:
         selections,
         list(run.captures),
         table.functions(calls),
+        _costs(run),
         run.vendor,
     )
 

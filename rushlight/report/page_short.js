@@ -15,18 +15,25 @@ function markSources() {
   for (const [a, lines] of marks) a.marks = lines;
 }
 
-function kernelRows() {  // costliest first; first calls, which make plans, only where there are no others
-  const rows = [];
-  for (const c of run.captures) for (const g of c.graphs) for (const s of g.steps) if (s.calls) {
-    const all = s.generated || s.calls === 1, calls = all ? s.calls : s.calls - 1, part = calls / s.calls;
-    rows.push({name: s.name, how: s.generated ? "generated" : s.library || "called", graph: g, calls, ns: all ? s.ns : s.ns - s.first_ns, moved: s.moved_bytes * part, operations: s.operations * part, lines: s.lines, keys: stepKeysOf(c, s), cold: !s.generated && s.calls === 1});
-  }
-  for (const k of [...run.kernels, ...run.libraries]) {
-    const lines = (data.called_at || {})[k.key] || [];
-    rows.push({name: k.key, how: "eager", calls: k.warm_calls || k.calls, ns: k.warm_calls ? k.warm_ns : k.ns, moved: k.warm_calls ? k.warm_bytes : k.moved_bytes, operations: k.warm_operations, lines, keys: lines.flatMap(l => { const at = placeOf(l); return at ? [`L|${at[0].user}:${at[1] + 1}`] : []; }), cold: !k.warm_calls});
-  }
-  return rows.sort((a, b) => b.ns - a.ns);
+// One row for each kernel or routine and graph (none: what ran outside graphs), costliest first. Calls
+// that made a plan are apart: first_calls, first_ns.
+function kernelRows() {
+  const graphs = new Map(run.captures.flatMap(c => c.graphs.map(g => [g.label, [c, g]])));
+  return run.costs.flatMap(k => k.parts.map(p => costRow(k, p, graphs.get(p.graph)))).sort((a, b) => b.ns - a.ns || b.first_ns - a.first_ns);
 }
+function costRow(k, p, [c, g] = []) {
+  const steps = g ? p.steps.map(i => g.steps[i]) : [];
+  const keys = g ? steps.flatMap(s => stepKeysOf(c, s)) : p.lines.flatMap(l => { const at = placeOf(l); return at ? [`L|${at[0].user}:${at[1] + 1}`] : []; });
+  return {name: k.name, how: k.how, graph: g, calls: p.calls, ns: p.ns, first_calls: p.first_calls, first_ns: p.first_ns, moved: p.moved_bytes, operations: p.operations,
+    lines: p.lines, makes: k.how === "generated" ? steps.flatMap(s => s.makes) : [], keys: [...new Set(keys)]};
+}
+// All of them: {calls, ns} of calls that had their plan, {first_calls, first_ns} of those that made it.
+function kernelSums() {
+  const sum = name => run.costs.reduce((n, k) => n + k[name], 0);
+  return {calls: sum("calls"), ns: sum("ns"), first_calls: sum("first_calls"), first_ns: sum("first_ns")};
+}
+const firstCalls = s => s.first_calls ? `${ns(s.first_ns)} in ${count(s.first_calls, "call")} that made a plan first` : "";
+const kernelSumText = s => `${ns(s.ns)} in ${count(s.calls, "call")} of kernels and library routines` + (s.first_calls ? `, and ${firstCalls(s)}` : "");
 
 // ---- in short: the answers that most people open the page for
 
@@ -64,11 +71,13 @@ function drawShort() {
   if (eager.length && compiled.length) add("One at a time", "outside compiled functions, operators ran from ", ranges(eager.map(r => r.where)));
   const again = tally(run.captures.flatMap(c => c.recompiles.map(r => ({...r, what: c.function}))));
   if (again.length) add("Compiled again", list(some(again.map(r => [r.what, " because ", h("b", {}, r.why), ", read at ", placeButton(r.where)]), 8)));
-  const kernels = kernelRows().filter(r => r.ns);
-  if (kernels.length) {
-    const k = kernels[0], all = kernels.reduce((n, r) => n + r.ns, 0);
-    add("Longest kernel", sourceButton(k), ` ${k.how}${k.cold ? ", its first call" : ""}: ${ns(k.ns)} in ${count(k.calls, "call")}, ${Math.round(100 * k.ns / all)} % of all kernels' time; `,
-      limitShare(k), k.moved || k.operations ? " of what this machine can do. " : "", k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l))] : "", (run.libraries.some(r => r.key === k.name) || k.graph && !k.how.includes(".") && k.how !== "generated") ? "It is a routine of a library, whose code is not shown. " : "", h("a", {href: "#time"}, "all kernels"));
+  if (run.costs.length) {
+    const k = run.costs[0], all = kernelSums(), cold = !k.ns, graphs = new Map(run.captures.flatMap(c => c.graphs.map(g => [g.label, [c, g]])));
+    const row = {...costRow(k, k.parts[0], graphs.get(k.parts[0].graph)), calls: k.calls, ns: k.ns, moved: k.moved_bytes, operations: k.operations};
+    const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
+    const limit = limitShare(row);
+    add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? " of what this machine can do. " : "",
+      k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l)), ". "] : "", k.how === "library routine" ? "Its code is the library's, and is not shown. " : "", h("a", {href: "#time"}, "all kernels"));
   }
   const reads = [...(run.facts.waits || []).map(w => ({...w, waited: true})), ...(run.facts.reads || [])];
   if (reads.length) add("Python waits", list(some(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8)));

@@ -19,8 +19,9 @@ function drawTime() {
   if (run.functions.length) add("A call of compiled code", table([["function"], ["calls", 1], ["that captured", 1], ["a call", 1], ["in graphs", 1], ["guards, wrapper, between graphs", 1], ["called at"]],
     run.functions.map(f => { const n = f.calls - f.misses; return [f.function, String(f.calls), String(f.misses), n ? ns(f.hit_ns / n) : "", n ? ns(f.hit_graph_ns / n) : "", n ? ns((f.hit_ns - f.hit_graph_ns) / n) : "", f.where.map(placeButton)]; })));
   const rows = kernelRows();
-  add("Kernels and library routines, costliest first", rows.length ? table([["what"], ["how"], ["calls", 1], ["time", 1], ["a call", 1], ["moved", 1], ["of the limit"], ["your lines"]],
-    rows.slice(0, 60).map(r => [sourceButton(r), r.how + (r.cold ? ", its first call" : ""), String(r.calls), ns(r.ns), ns(r.ns / r.calls), r.moved ? bytes(r.moved / r.calls) : "", limitShare(r), r.lines.slice(0, 6).map(placeButton)])) : none("No kernel ran."));
+  if (rows.length) parts.push(h("h3", {}, "Kernels and library routines, costliest first"), h("p", {class: "dim"}, `${kernelSumText(kernelSums())}. A row is what one graph called of a kernel or routine.`));
+  (rows.length ? body => parts.push(body) : body => add("Kernels and library routines", body))(rows.length ? table([["what"], ["how"], ["calls", 1], ["time", 1], ["a call", 1], ["calls that made a plan"], ["moved", 1], ["of the limit"], ["your lines"]],
+    rows.slice(0, 60).map(r => [sourceButton(r), r.how + (r.graph ? "" : ", outside graphs"), String(r.calls), ns(r.ns), r.calls ? ns(r.ns / r.calls) : "", r.first_calls ? `${r.first_calls}: ${ns(r.first_ns)}` : "", r.moved ? bytes(r.moved / r.calls) : "", limitShare(r), r.lines.slice(0, 6).map(placeButton)])) : none("No kernel ran."));
   if (rows.length > 60) parts.push(h("p", {class: "dim"}, `and ${rows.length - 60} more, in the JSON`));
   if (run.facts.gpu_work) add("What the GPU did, longest first", gpuWork(run.facts.gpu_work));
   if (run.facts.gpu_times) parts.push(h("p", {class: "dim"}, gpuTimes(run.facts.gpu_times)));

@@ -118,6 +118,7 @@ class Calls(list[Call]):
         super().__init__(calls)
         self.everything = self
         self.device_times = DeviceTimes()
+        self.step_of: dict[int, tuple[str, int]] = {}  # call of a graph -> its graph and step
 
     @property
     def of_graphs(self) -> list[Call]:
@@ -223,8 +224,11 @@ def nbytes(layouts: tuple[Layout, ...]) -> int:
 
 @lru_cache(65536)
 def operations(operator: str, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> int:
-    """Multiplications and additions of a matrix product; 0 of what is none."""
-    if operator.rstrip("_") not in PRODUCTS or not outputs:
+    """Multiplications and additions of a matrix product or a convolution; 0 of what is none."""
+    name = operator.rstrip("_")
+    if name in CONVOLUTIONS and outputs and len(inputs) >= 2:
+        return _of_convolution(name, inputs, outputs[0])
+    if name not in PRODUCTS or not outputs:
         return 0
     made = outputs[0]
     for x in inputs:  # the left operand shares the result's rows; its last dim is summed over
@@ -234,6 +238,22 @@ def operations(operator: str, inputs: tuple[Layout, ...], outputs: tuple[Layout,
     return 2 * made.numel * square[-1].shape[-1] if square else 0
 
 
+def _of_convolution(name: str, inputs: tuple[Layout, ...], made: Layout) -> int:
+    """Each position of the convolved side (the result of a forward one, the operand of the other
+    direction) meets the weights of one channel."""
+    if name == "convolution_weights":
+        side, weight = inputs[1], made
+    elif name == "convolution_data":
+        side, weight = inputs[0], inputs[1]
+    else:
+        side, weight = made, inputs[1]
+        forward, transposed = (weight.shape[:1] == x.shape[1:2] for x in (made, inputs[0]))
+        if transposed and (not forward or inputs[0].numel < made.numel):
+            side = inputs[0]
+    return 2 * side.numel * math.prod(weight.shape[1:])
+
+
+CONVOLUTIONS = ("convolution", "convolution_forward", "convolution_data", "convolution_weights")
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "product", "matmul")
 
 

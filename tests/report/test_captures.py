@@ -123,3 +123,38 @@ def test_terminal_and_json_hold_it(seen):
         assert words in text
     data = json.loads(json.dumps(seen.to_json()))
     assert data["captures"][0]["graphs"][0]["steps"][0]["lines"]
+
+
+def test_each_kernel_and_routine_has_one_row_and_all_of_them_add_up(seen):
+    """Calls that made their plan are apart; both sums are what the stages of both modes say."""
+    generated = [row for row in seen.costs if row.how == "generated"]
+    rest = [row for row in seen.costs if row.how != "generated"]
+    assert generated and len({row.name for row in rest}) == len(rest)
+    eager = [*seen.kernels, *seen.libraries]
+    spent = sum(row.ns + row.first_ns for row in seen.costs)
+    modes = {s.mode: {x.id: x for x in s.stages} for s in seen.selections if s.device == "cpu"}
+    assert spent == modes["eager"]["cpu"].ns + modes["compile"]["cpu"].ns
+    assert sum(r.calls + r.first_calls for r in seen.costs) == (
+        sum(row.calls for row in eager) + modes["compile"]["cpu"].count
+    )
+    randn = next(row for row in seen.costs if row.name.startswith("normal."))
+    (mine,) = [row for row in eager if row.key == randn.name]
+    assert (randn.calls, randn.ns) == (mine.warm_calls, mine.warm_ns)
+    assert randn.first_calls == mine.calls - mine.warm_calls > 0
+    assert all(part.lines and part.steps for row in generated for part in row.parts)
+    order = [(row.ns, row.first_ns) for row in seen.costs]
+    assert order == sorted(order, reverse=True)
+
+
+def test_steps_that_share_a_kernel_have_their_own_calls():
+    def layers(x, a, b):
+        for w in (a, b):
+            x = rl.tanh(x @ w) * 2
+        return x
+
+    square = rl.randn(8, 8)
+    seen = rl.explain(rl.compile(layers))(square, rl.randn(8, 8), rl.randn(8, 8)).observed
+    steps = [s for c in seen.captures for g in c.graphs for s in g.steps if s.generated]
+    assert len(steps) == 2 and [s.calls for s in steps] == [1, 1]
+    (row,) = [r for r in seen.costs if r.how == "generated"]
+    assert row.calls == 2 and row.parts[0].steps == [1, 3]

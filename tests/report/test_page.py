@@ -190,8 +190,9 @@ def test_the_panes_stay_under_a_still_pointer(show, content, width):
 @pytest.mark.slow
 def test_a_kernel_lights_its_own_lines_on_both_sides(show, content):
     graphs = [g for c in data_of(content)["observed"]["captures"] for g in c["graphs"]]
-    graph = next(g for g in graphs if g["symbols"])
-    step = next(s for s in graph["steps"] if s["generated"])
+    row = next(r for r in data_of(content)["observed"]["costs"] if r["how"] == "generated")
+    graph = next(g for g in graphs if g["label"] == row["parts"][0]["graph"])
+    step = next(s for s in graph["steps"] if s["name"] == row["name"])
     code = next(a for a in graph["artifacts"] if a["language"] == "cpp")
     spans = [(a, b) for a, b, name in code["spans"] if name == step["name"]]
     own = [i for a, b in spans for i in range(a - 1, b)]

@@ -3,7 +3,7 @@
 import pytest
 
 from rushlight.report import table, words
-from rushlight.report.records import Call, Layout, read_calls, read_layouts, read_where
+from rushlight.report.records import Call, Layout, operations, read_calls, read_layouts, read_where
 
 F = Layout("float32", (2, 3))
 
@@ -124,3 +124,15 @@ def test_numbers_in_words():
     assert [words.bytes_(n) for n in (7, 98_304, 2.5e9)] == ["7 bytes", "98.3 kB", "2.50 GB"]
     assert words.rate(98_304, 4_000, "B") == "24.6 GB/s" and words.rate(1, 0, "B") == ""
     assert words.count(1, "call") == "1 call" and words.count(1234, "call") == "1,234 calls"
+
+
+def test_arithmetic_of_convolutions_is_counted():
+    """PyTorch's FlopCounterMode: 2 * n * co * h * w * ci / groups * kh * kw, in each direction."""
+    x, w, y = "float32[2, 4, 8, 8]", "float32[6, 4, 3, 3]", "float32[2, 6, 8, 8]"
+    each = 2 * (2 * 6 * 8 * 8) * 4 * 3 * 3
+    for name, given, made in (
+        ("convolution", (x, w), y), ("convolution_forward", (x, w), y),
+        ("convolution_data", (y, w), x), ("convolution_weights", (x, y), w),
+        ("convolution", (y, w), x),
+    ):  # fmt: skip
+        assert operations(name, read_layouts(given), read_layouts((made,))) == each, name
