@@ -180,16 +180,29 @@ class Operators:
         return [cast(v) for v in low], {k: cast(v) for k, v in named.items()}
 
     def confirmed(self: Any, native: Any, args: tuple, kwargs: dict, error: Exception) -> Any:
-        """The error that eager mode raises for these layouts; a break if it raises none."""
+        """The error that eager mode raises for these layouts; a break if it raises none. Its text
+        quotes sizes and numbers: those that vary are fixed."""
         mode = _core.mode()
         try:
             _core.set_grad_enabled(False)
             native(*map(self.real, args), **{k: self.real(v) for k, v in kwargs.items()})
         except Exception as real:
+            for value in flatten([*args, *kwargs.values()]):
+                self.fix_all(value)
             return self.raised(real.with_traceback(None))
         finally:
             _core.set_mode(mode)
         return unsupported(f"operator {native.name}", f"its layout rule says {error}")
+
+    def fix_all(self: Any, value: Any) -> None:
+        """A number, or a tensor's sizes, are what they are now."""
+        value = self.realize(value)
+        if type(value) in (SymInt, SymFloat):
+            value.fix()
+        elif type(value) is TensorVar:
+            for n in (*value.layout.shape, *value.layout.strides):
+                if isinstance(n, sym.Sym):
+                    self.env.fix(n, int(n))
 
     def real(self: Any, value: Any) -> Any:
         """A real value of the same kind: tensors of the layout that is known, filled with ones."""

@@ -236,9 +236,9 @@ with $A as v0:
     log.append(v0.value)
 log.append($A.value)
 ----
-log.append(([*map(str, $L)], [*map(len, $D)], ','.join(map(repr, $D.values()))[:5], [*filter(None, $L)], len([*map(bool, $L)])))
+log.append(([v[:9] for v in map(str, $L)][:5], [*map(len, $D)], ','.join(map(repr, $D.values()))[:5], [*filter(None, $L)], len([*map(bool, $L)])))
 $BREAK
-log.append(([*map(type, $L)] == [type(v) for v in $L], $i in $D.values(), [str(kv)[:4] for kv in zip($L, $D)], max(map(str, $L), default='')))
+log.append(([*map(type, $L)] == [type(v) for v in $L], $i in $D.values(), [str(kv)[:4] for kv in zip($L, $D)], max(map(str, $L), default='')[:9]))
 log.append(sum(v for v in map(int, [*filter(lambda v: isinstance(v, int), $L)])) + sum({'a': 1, 'b': $i}.values()))
 ----
 def $B(v=1):

@@ -76,3 +76,16 @@ def test_what_raised_for_one_float_need_not_for_another(text):
     exec(source, space)
     calls = [(rl.ones(2), v) for v in (0.0, 2.0, 0.5, 0.0, 3.0)]
     check(space["f"], *calls, breaks=None, dynamic=True)
+
+
+@pytest.mark.parametrize("text", ["x + rl.ones(11)", "x.view(7)", "rl.cat([x, rl.ones(n, 2)])"])
+def test_an_error_quotes_the_sizes_of_its_own_call(text):
+    """Found by a random program: the text of the first call's error came again."""
+    space = {"rl": rl}
+    exec(
+        "def f(x, n):\n    try:\n        return "
+        + text
+        + "\n    except (RuntimeError, IndexError) as e:\n        return str(e)",
+        space,
+    )
+    check(space["f"], *[(rl.ones(n), n) for n in (3, 4, 5)], breaks=None, dynamic=True)
