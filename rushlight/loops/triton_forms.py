@@ -17,6 +17,7 @@ INDEX = 2147400000                  # elements that 32-bit indices reach, with a
 SMALL, ROW_MOST = 1024, 8192        # elements: of a block of a pointwise kernel; of a row that is held whole
 ELEMENT = 1 << 30                   # of a record's `serial`: the kernel counts elements
 OPERANDS, RESULTS = 8, 6            # of one launch: csrc/rt/kernels.h
+ODD_ROWS = (1, 2048, 4)             # of a copy whose rows begin at odd places: rows and elements of a tile, warps; None: none
 MULTIPROCESSORS = 132               # programs that a kernel should have at least, to feed all of them
 
 
@@ -112,9 +113,16 @@ def scalar_variants(f: Facts):
     when += [f"n{f.at[f'n_{last}']} 128 >=", small, *f.pointers()]
     aligned = names | {f"n_{last}", *steps}
     found.append(Variant(tuple(when), (Form("tile", 4, 256, 4, unit, aligned),), special=True))
+    if ODD_ROWS and f.kernel.name.split(".")[0] in COPIES:
+        # Out of padded memory, or into it: element by element, but no division by sizes that are not known.
+        when = [f.equal(n, v) for n, v in unit.items()] + [f"n{f.at[f'n_{last}']} 4096 >=", small]
+        found.append(Variant(tuple(when), (Form("tile", *ODD_ROWS, unit),), special=True))
     found.append(Variant((small,), (Form("flat", 1, 512, 4),)))
     found.append(Variant((), (Form("tile", 4, 256, 4, wide=True),)))
     return found
+
+
+COPIES = ("clone", "to")            # as cuda_copy_within asks for them
 
 
 def is_index(buffer):

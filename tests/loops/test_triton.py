@@ -187,8 +187,10 @@ INTERPRETED = [
     "embedding_backward.float32.TT.indices:int64.num_weights:i",
     "sum.float32.T",
     "any_rows.bool.T",
+    "clone.bfloat16.T",
+    "to.float32.T.dtype=bfloat16",
 ]
-EXACT = ("add.", "uniform.", "floor_divide.", "argmax_rows.", "any_rows.")
+EXACT = ("add.", "uniform.", "floor_divide.", "argmax_rows.", "any_rows.", "clone.")
 
 CLOSE = ("exp.", "tanh.", "normal.")  # the interpreter rounds the product of a fused multiply-add
 

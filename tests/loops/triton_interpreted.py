@@ -157,6 +157,8 @@ def scalar_calls(kernel):
     yield "dense", (1, 1, 700), [[0, 0, 1]] * count
     first = [[0, 256, 1]] + [[0, 0, 1]] * (count - 2) + [[0, 256, 1]]
     yield "rows", (1, 3, 256), first[-count:]
+    if count == 2:  # out of rows with room behind them, or into them: both begin at odd places
+        yield "odd rows", (2, 2, 4105), [[9000, 4112, 1], [8210, 4105, 1]]
     odd = [dense((2, 5, 7)), [1, 14, 2], [70, 14, 2]]
     yield "strided", (2, 5, 7), [*(odd[i % 3] for i in range(count - 1)), dense((2, 5, 7))]
 
