@@ -54,9 +54,8 @@ def one(name: str, backend: str, options: argparse.Namespace) -> dict:
     command = [sys.executable, "-P", str(HERE / "torch_models.py")]
     command += ["child", name, "--backend", backend, "--seconds", str(options.seconds)]
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TORCHINDUCTOR_CACHE_DIR": folder}
-        if options.inductor:
-            environment["RUSHLIGHT_CACHE_DIR"] = folder
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TORCHINDUCTOR_CACHE_DIR": folder,
+                       "RUSHLIGHT_CACHE_DIR": folder}  # fmt: skip
         try:
             child = subprocess.run(command, capture_output=True, text=True, env=environment,
                                    timeout=options.limit)  # fmt: skip
@@ -83,8 +82,8 @@ def now() -> dict:
 def summary(row: dict) -> str:
     if "error" in row:
         return f"{row['model']} {row['backend']}: {row['error']}"
-    keys = ("values", "gradients", "graphs", "parts", "ours", "left", "inputs", "from64", "double", "backend_time",
-            "steady", "eager")  # fmt: skip
+    keys = ("values", "gradients", "graphs", "parts", "ours", "left", "inputs",
+            "from64", "double", "backend_time", "steady", "eager")  # fmt: skip
     return f"{row['model']} {row['backend']}: " + " ".join(f"{k}={row.get(k)}" for k in keys)
 
 
@@ -277,7 +276,7 @@ def conditioned(torch, model, inputs) -> tuple[dict, list | None, str]:
 
 
 def moved(torch, values: dict, again: int) -> dict:
-    """Numbers that each moved by about a rounding error of float32; as they are where again is 0."""
+    """Numbers that each moved by about a rounding error of float32, or not where again is 0."""
     torch.manual_seed(again)
     return {k: x * (1 + 2**-23 * torch.randn_like(x)) if again and x.is_floating_point() else x
             for k, x in values.items()}  # fmt: skip
