@@ -91,38 +91,106 @@ def summary(row: dict) -> str:
 
 
 def table(options: argparse.Namespace) -> None:
-    """Markdown: every model, and beside Inductor those that it compiled too."""
+    """The page: every model, and beside Inductor those that it compiled too."""
+    from benchmarks.torch_zoo import ZOO
+
     rows = [json.loads(line) for file in options.files for line in open(file)]
-    latest = {(r["model"], r["backend"]): r for r in rows}
+    order = {name: i for i, name in enumerate(ZOO)}
+    latest: dict = {}
+    for r in rows:  # a row beside Inductor's is kept: the two are of one run
+        key = (r["model"], r["backend"])
+        if "error" in latest.get(key, {"error": 0}) or "--inductor" in r["command"]:
+            latest[key] = r
     ours = [r for (_, backend), r in latest.items() if backend == "rushlight"]
+    ours.sort(key=lambda r: order.get(r["model"], len(order)))
     good = [r for r in ours if "error" not in r]
+    pairs = [(r, latest[r["model"], "inductor"]) for r in good
+             if "error" not in latest.get((r["model"], "inductor"), {"error": ""})]  # fmt: skip
+    print(HEAD.format(**described(list(latest.values()))))
     shares = [share(r) for r in good]
     families = Counter(r["model"].partition("/")[0] for r in ours)
     print(f"{len(ours)} models ({', '.join(f'{n} of {k}' for k, n in families.items())}): "
           f"{len(good)} run; of {sum(r['ours'] for r in good)} nodes that are "
           f"Rushlight's and {sum(sum(r['left'].values()) for r in good)} that stay torch's, the "
-          f"least share of ours in a model is {min(shares):.1%}. Largest relative difference from "
-          f"eager mode: values in evaluation {bounded(good, 'values')}, in training "
-          f"{bounded(good, 'training_values')}; gradients {bounded(good, 'gradients')}. Over "
+          f"least share of ours in a model is {min(shares):.1%}.\nLargest relative difference from "
+          f"eager mode: values in evaluation {bounded(good, 'values')}; in training "
+          f"{bounded(good, 'training_values')}; gradients {bounded(good, 'gradients')}.\nOver "
           f"{SLOW} of eager mode's time: inference of "
           f"{slow(good, 0)}; training of {slow(good, 1)}.\n")  # fmt: skip
+    over = [r for r in good if r["gradients"] > BOUND]
+    if over:
+        print(f"## Gradients over {BOUND:.0e}\n\n{OVER}\n")
+        print("| model | ours from eager | inputs | eager from float64 | ours from float64 "
+              "| in float64, ours from eager |")  # fmt: skip
+        print("| --- " * 6 + "|")
+    for r in over:
+        theirs, mine = r.get("from64") or (float("nan"),) * 2
+        print(
+            f"| {r['model']} | {r['gradients']:.1e} | {r['inputs'].rpartition(',')[0]} "
+            f"| {theirs:.1e} | {mine:.1e} | {r.get('double') or float('nan'):.0e} |"
+        )
+    if pairs:
+        beside(pairs)
+    print("\n## All models\n")
     print("| model | graphs | compiled parts | nodes ours | left to torch | values | gradients "
-          "| compiling, s | steady / eager: inference, training |")  # fmt: skip
-    print("| --- " * 9 + "|")
+          "| trained on | compiling, s | steady / eager: inference, training |")  # fmt: skip
+    print("| --- " * 10 + "|")
     for r in ours:
         if "error" in r:
-            print(f"| {r['model']} | {r['error'][:120]} |" + " |" * 7)
+            print(f"| {r['model']} | {r['error'][:120]} |" + " |" * 8)
             continue
         left = ", ".join(f"{n} x `{op}`" for op, n in sorted(r["left"].items())) or "none"
         ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(r["steady"], r["eager"], strict=True))
         print(f"| {r['model']} | {r['graphs']} | {r['parts']} | {share(r):.1%} of "
               f"{r['ours'] + sum(r['left'].values())} | {left} | {r['values']:.0e} "
-              f"| {r['gradients']:.0e} | {sum(r['backend_time']):.1f} | {ratios} |")  # fmt: skip
-    pairs = [(r, latest[r["model"], "inductor"]) for r in good
-             if "error" not in latest.get((r["model"], "inductor"), {"error": ""})]  # fmt: skip
-    if not pairs:
-        return
-    print("\n| model | compiling, s: inference, training | Inductor's | ratio "
+              f"| {r['gradients']:.0e} | {r['inputs']} | {sum(r['backend_time']):.1f} "
+              f"| {ratios} |")  # fmt: skip
+    missing = [name for name in ZOO if name not in {r["model"] for r in ours}]
+    print(f"\nNot run: {', '.join(missing) or 'none of the zoo'}.")
+
+
+HEAD = """# Models of transformers and timm through `torch.compile(model, backend="rushlight")`
+
+Written by `python -m benchmarks.torch_models table` from runs of {commands} on {days} at
+{commits}; {versions}, on the CPU, one thread. The models are those of
+`benchmarks/torch_zoo.py`: small configurations with random weights, each in a process of
+its own, forward in evaluation mode and a training step with the same seed as eager mode's,
+from an empty cache. Differences are relative to the largest number of a tensor; for
+gradients at least to a hundredth of the largest gradient. Compiling is what the backend
+itself takes, torch's capture and derivatives apart. Times come from a machine that does
+other work as well: only ratios say anything, and each backend's is taken to eager mode,
+measured in turns with it.
+
+A training step says something where its gradients are determined. Batch norms over few
+values and signs at a relu's corner make some that rounding decides, in torch's eager mode
+too. So one rule chooses every model's inputs, without the backend: the first of batches of
+2, 4 and 8 from several seeds on which eager mode's gradients in float32 are within 2.5e-05
+of float64's, also after inputs and parameters moved by a rounding error. Where none is, the
+nearest is taken. "Trained on" has the choice and that distance.
+"""
+OVER = """For these no inputs passed. Their own distance from float64 stands beside ours; the last
+column has the same step with the model in float64 through the backend: what is left there
+is what the operators do, without float32's rounding."""
+
+
+def described(rows: list[dict]) -> dict:
+    """Days, commits, commands and versions of the rows."""
+    from importlib.metadata import version
+
+    said = {key: sorted({r[key] for r in rows}) for key in ("day", "commit", "command")}
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "timm"))
+    return {
+        "days": ", ".join(said["day"]),
+        "commits": ", ".join(said["commit"]),
+        "commands": " and ".join(f"`{c}`" for c in said["command"]),
+        "versions": packages,
+    }
+
+
+def beside(pairs: list[tuple[dict, dict]]) -> None:
+    """What both backends compiled in one run, each from an empty cache."""
+    print("\n## Beside Inductor, in the same run\n")
+    print("| model | compiling, s: inference, training | Inductor's | ratio "
           "| steady, ms: inference, training | Inductor's | ratios |")  # fmt: skip
     print("| --- " * 7 + "|")
     firsts, steadies = [], []
@@ -131,12 +199,15 @@ def table(options: argparse.Namespace) -> None:
         # Each against eager mode in its own process: what else the machine did falls out.
         both = [x / e / (y / f) for x, e, y, f in
                 zip(a["steady"], a["eager"], b["steady"], b["eager"], strict=True)]  # fmt: skip
-        steadies += both
+        steadies.append(both)
         print(f"| {a['model']} | {listed(a['backend_time'], 1)} | {listed(b['backend_time'], 1)} "
               f"| {firsts[-1]:.2f} | {listed(a['steady'], 2, 1e3)} | {listed(b['steady'], 2, 1e3)} "
               f"| {listed(both, 2)} |")  # fmt: skip
-    print(f"\nGeometric means: compiling {statistics.geometric_mean(firsts):.2f}, steady "
-          f"{statistics.geometric_mean(steadies):.2f} of Inductor's.")  # fmt: skip
+    mean = statistics.geometric_mean
+    infer, train = ([one[i] for one in steadies] for i in (0, 1))
+    print(f"\nGeometric means over {len(pairs)} models: compiling {mean(firsts):.2f} of "
+          f"Inductor's, steady {mean(infer + train):.2f} (inference {mean(infer):.2f}, training "
+          f"{mean(train):.2f}).")  # fmt: skip
 
 
 def bounded(rows: list[dict], key: str) -> str:
