@@ -194,6 +194,11 @@ def renamed(low: Lowered, before: list[Var], now: list[Var], group: Group) -> Lo
     )
 
 
+# Numbers that layers of one model have each its own of, n / (n - 1) here: the kernel takes them, so
+# that the layers share it.
+OF_A_LAYER = {("running_step", "correction")}
+
+
 def values_of(
     plan: Schedule, group: Group, node: Node, loads: dict, made: dict, numbers: Numbers
 ) -> tuple:
@@ -221,6 +226,8 @@ def values_of(
 
     values = list(node.call.map(operand).values)
     for i, p in enumerate(op.parameters):
+        if (op.name, p.name) in OF_A_LAYER and type(values[i]) is float:
+            values[i] = numbers.of(values[i], "f", compute)
         if isinstance(values[i], sym.Sym):
             whole = p.type.startswith("SymInt") or not floating
             values[i] = numbers.of(values[i], "i" if whole else "f", "int64" if whole else compute)
@@ -361,11 +368,14 @@ def across_memory(group: Group, walk: Walk, reads: tuple[Read, ...]) -> tuple[st
     return tuple(most[: tiles.MOST])
 
 
+FAR = 16  # elements: from there on a stride's number helps no loop, and layers differ in nothing else
+
+
 def known_form(group: Group, lowered: Lowered) -> tuple | None:
     """(form, strides, operands to turn over, whether it is one long row, rows at once, whether they
     end with the last lane) of the kernel's calls
-    where every size and stride is known: the innermost loop's strides (loops/cpp.py,
-    `specialised`)."""
+    where every size and stride is known: the innermost loop's strides, None where rows are read
+    that far apart that the call may tell (loops/cpp.py, `specialised`)."""
     walk, buffers = walk_of(group, lowered.reads, lowered.results), lowered.kernel.buffers
     if walk is None:
         return None
@@ -376,6 +386,7 @@ def known_form(group: Group, lowered: Lowered) -> tuple | None:
             return "columns", walk.along(walk.nearest)
     inner = walk.along(walk.last)
     strides = tuple(s for s, b in zip(inner, buffers) if not b.per_row)
+    strides = tuple(None if s >= FAR else s for s in strides)
     one = walk.nearest is None and walk.length >= LONG and set(strides) <= {1}
     together = 1 if one or walk.nearest is None else rows_at_once(lowered.kernel, walk.length)
     wide = [n for d, n in enumerate(group.space) if d in group.rows and n != 1]

@@ -605,15 +605,16 @@ def free_strides(kernel: Kernel, kind):
 
 
 def specialised(kernel: Kernel, symbol, kind, strides, tiles=(), long=False, together=1, even=False):
-    """One form with literal strides. A stride along an axis of one step is never asked for. `tiles`: operands to turn over;
+    """One form with literal strides, but for those that are None. A stride along an axis of one step is never asked for. `tiles`: operands to turn over;
     `long`: the call is one long row (phases.py writes how threads share it); `together`: rows that are folded at once;
     `even`: rows end with the last lane."""
     free = free_strides(kernel, kind)
     axes = [a for a, _ in kernel.outer + kernel.inner]
     axis = free[0].rsplit("_", 1)[1] if free else axes[-1]
     place = lambda name: f"n[{len(axes) * (1 + next(i for i, b in enumerate(kernel.buffers) if name == f'{b.name}_{axis}')) + axes.index(axis)}]"
-    held = " && ".join([f"{place(f)} == {v}" for f, v in zip(free, strides)] or ["true"])
-    call = lambda kind, n="n": f"{symbol}_{kind}(p, {n}, s{''.join(f', {v}' for v in strides)})"
+    held = " && ".join([f"{place(f)} == {v}" for f, v in zip(free, strides) if v is not None] or ["true"])
+    spelled = [place(f) if v is None else v for f, v in zip(free, strides)]
+    call = lambda kind, n="n": f"{symbol}_{kind}(p, {n}, s{''.join(f', {v}' for v in spelled)})"
     turns = []
     near = [f.rsplit("_", 1)[0] for f, v in zip(free, strides) if v == 1]
     if tiles:                                           # either way round; small blocks are walked as they lie

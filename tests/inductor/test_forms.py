@@ -7,6 +7,7 @@ from rushlight import fx
 from rushlight.decomposition import decompose
 from rushlight.inductor.pipeline import compile_graph
 from rushlight.nn import functional as F
+from rushlight.ops import TABLE
 
 from ..graphs import same
 
@@ -73,3 +74,24 @@ def test_rows_are_folded_together(rows, length):
     check(lambda a, w: rl.gelu(F.layer_norm(a + 1, (length,), w)), x(rows, length), x(length))
     check(lambda a: a - (a * 2).sum((1, 2), True), x(rows, 3, length))
     check(lambda a: (rl.sigmoid(a) * 2).amax(1, True) + a, x(rows, length).to(rl.float64))
+
+
+def test_layers_of_other_sizes_share_the_kernels_of_their_norms():
+    """Neither n / (n - 1) nor how far apart a channel's pixels lie makes a kernel of its own."""
+
+    def f(x, y):
+        outs = []
+        for v in (x, y):
+            out, mean, var, _ = TABLE["batch_norm_rows"].native(v, None, None, 1e-5)
+            n = v.numel() // v.shape[1]
+            moved = TABLE["running_step"].native(mean, var, mean, var, 0.1, n / (n - 1))
+            outs += [out.relu(), *moved]
+        return tuple(outs)
+
+    def images(n, channels, side):
+        return rl.randn(n, side, side, channels).permute(0, 3, 1, 2)
+
+    inputs = images(2, 24, 8), images(2, 48, 4)
+    c = compile_graph(decompose(fx.trace(f, *inputs)))
+    assert len(c.kernels) == 2 and c.source.count('extern "C"') == 1
+    same(c(*inputs), f(*inputs))
