@@ -368,7 +368,7 @@ def across_memory(group: Group, walk: Walk, reads: tuple[Read, ...]) -> tuple[st
     return tuple(most[: tiles.MOST])
 
 
-FAR = 16  # elements: from there on a stride's number helps no loop, and layers differ in nothing else
+FAR = 16  # elements: from there on a stride's number helps no loop, and keeps layers apart
 
 
 def known_form(group: Group, lowered: Lowered) -> tuple | None:
