@@ -60,23 +60,29 @@ def one(name: str, backend: str, options: argparse.Namespace) -> dict:
             child = subprocess.run(command, capture_output=True, text=True, env=environment,
                                    timeout=options.limit)  # fmt: skip
         except subprocess.TimeoutExpired:
-            return {"model": name, "backend": backend, "error": f"over {options.limit} s"}
+            return {"model": name, "backend": backend, **now(), "error": f"over {options.limit} s"}
     for line in child.stdout.splitlines():
         if line.startswith("ROW "):
             return {**json.loads(line[4:]), **now()}
     last = child.stderr.strip().splitlines()[-1:] or [f"exit {child.returncode}"]
-    return {"model": name, "backend": backend, "error": last[0], "log": child.stderr[-4000:]}
+    told = {"error": last[0], "log": child.stderr[-4000:]}
+    return {"model": name, "backend": backend, **now(), **told}
 
 
 @functools.cache
 def now() -> dict:
-    """What a row says of its run: the day, the commit and the command."""
-    told = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=8"], cwd=HERE,
-                          capture_output=True, text=True)  # fmt: skip
+    """What a row says of its run: the day, the last commit of what is measured, the command."""
+
+    def git(*words: str) -> str:
+        command = ["git", *words, "--", "../rushlight", "../csrc"]
+        told = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
+        return told.stdout.strip()
+
+    commit = git("log", "-1", "--format=%h", "--abbrev=8") or "unknown"
     words = ["python -m benchmarks.torch_models", *sys.argv[1:2], "RESULTS.jsonl"]
     words += [w for w in ("--inductor",) if w in sys.argv]
-    return {"day": time.strftime("%Y-%m-%d"), "commit": told.stdout.strip() or "unknown",
-            "command": " ".join(words)}  # fmt: skip
+    commit += "-dirty" if git("diff", "HEAD", "--name-only") else ""
+    return {"day": time.strftime("%Y-%m-%d"), "commit": commit, "command": " ".join(words)}
 
 
 def summary(row: dict) -> str:
@@ -99,7 +105,7 @@ def table(options: argparse.Namespace) -> None:
     latest: dict = {}
     for r in rows:  # a row beside Inductor's is kept: the two are of one run
         key = (r["model"], r["backend"])
-        if "error" in latest.get(key, {"error": 0}) or "--inductor" in r["command"]:
+        if "error" in latest.get(key, {"error": 0}) or "--inductor" in r.get("command", ""):
             latest[key] = r
     ours = [r for (_, backend), r in latest.items() if backend == "rushlight"]
     ours.sort(key=lambda r: order.get(r["model"], len(order)))
@@ -177,7 +183,7 @@ def described(rows: list[dict]) -> dict:
     """Days, commits, commands and versions of the rows."""
     from importlib.metadata import version
 
-    said = {key: sorted({r[key] for r in rows}) for key in ("day", "commit", "command")}
+    said = {key: sorted({r[key] for r in rows if key in r}) for key in ("day", "commit", "command")}
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "timm"))
     return {
         "days": ", ".join(said["day"]),
