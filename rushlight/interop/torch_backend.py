@@ -13,6 +13,7 @@ it.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import sys
@@ -98,6 +99,7 @@ def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
 
     left: Counter[str] = Counter()
     draw_masks_first(torch, gm)
+    name_plain_views(torch, gm)
     fused, ours, parts = compiled_runs(torch, gm, kind, {}, left)
     left.pop("getitem", None)
     REPORTS.append(Report(kind, ours, dict(left), parts))
@@ -228,6 +230,42 @@ def draw_masks_first(torch: Any, gm: Any) -> None:
             gm.graph.erase_node(user)
         gm.graph.erase_node(node)
     gm.recompile()
+
+
+def name_plain_views(torch: Any, gm: Any) -> None:
+    """An `as_strided` that takes all of a memory in its order is a reshape, and putting a value
+    there is one too: then nothing depends on how an operand lies. Pools to one pixel make them."""
+    for node in list(gm.graph.nodes):
+        name = name_of(node.target) if node.op == "call_function" else ""
+        if name not in ("as_strided", "as_strided_scatter") or node.kwargs:
+            continue
+        x = node.args[0].meta["val"]
+        size, stride, *offset = node.args[2:] if name == "as_strided_scatter" else node.args[1:]
+        begin = x.storage_offset()
+        at = begin if offset in ([], [None]) else offset[0]
+        if not all(type(n) is int for n in (*size, *stride, *x.shape, *x.stride(), begin, at)):
+            continue
+        whole = math.prod(size) == math.prod(x.shape) and at == begin
+        if not (whole and in_order(x.shape, x.stride()) and in_order(size, stride)):
+            continue
+        put = name == "as_strided_scatter"
+        value, shape = (node.args[1], x.shape) if put else (node.args[0], size)
+        with gm.graph.inserting_before(node):
+            view = gm.graph.call_function(torch.ops.aten.reshape.default, (value, list(shape)))
+        view.meta.update(node.meta)
+        node.replace_all_uses_with(view)
+        gm.graph.erase_node(node)
+    gm.recompile()
+
+
+def in_order(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether elements lie one after the other, the last dim's first."""
+    expected = 1
+    for n, s in zip(reversed(shape), reversed(stride)):
+        if n != 1 and s != expected:
+            return False
+        expected *= n
+    return expected > 0
 
 
 def movable(torch: Any, node: Any) -> bool:

@@ -293,6 +293,30 @@ def test_sizes_that_vary_are_ours_in_one_graph():
     assert len(reports) == 2 and ours >= 0.9 * (ours + left), reports
 
 
+def test_pools_to_one_pixel_leave_nothing_to_torch():
+    """Their mean is followed by an `as_strided` that changes nothing but strides of one step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
+    reports = agree(model, torch.randn(2, 3, 8, 8))
+    assert not any(r.left for r in reports) and all(r.parts == 1 for r in reports)
+
+
+@pytest.mark.parametrize(
+    "size, stride, offset, ours",
+    [((4, 6), (6, 1), None, True), ((24,), (1,), 0, True), ((2, 3, 4), (12, 4, 1), None, True),
+     ((6, 4), (1, 6), None, False), ((4, 3), (6, 1), None, False), ((3, 6), (6, 1), 6, False),
+     ((24, 2), (1, 0), None, False)],
+)  # fmt: skip
+def test_views_of_a_whole_memory_are_reshapes(size, stride, offset, ours):
+    def program(x):
+        return (x * 2).as_strided(size, stride, offset).exp() + 1
+
+    x = torch.randn(4, 6)
+    assert torch.allclose(compiled(program)(x), program(x))
+    (report,) = torch_backend.REPORTS
+    assert ("as_strided" in report.left) is not ours
+
+
 def test_what_reads_memory_as_it_lies_is_torchs():
     def f(x):
         return torch.as_strided(x.t() * 2, (2, 3), (1, 2)) + 1
