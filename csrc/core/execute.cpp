@@ -179,7 +179,8 @@ void run_gemm(Plan* p, Call& call, Tensor* out) {
   });
 }
 
-Ref run_program(Plan* p, Call& call) {
+// Out of line: what it keeps on the stack, leaves would pay for.
+__attribute__((noinline)) Ref run_program(Plan* p, Call& call) {
   Program* program = p->program;
   int n = call.op->nparams;
   if (program->ninputs != n)
@@ -193,10 +194,8 @@ Ref run_program(Plan* p, Call& call) {
   if (p->steps && plain && steps_run(p, call, &result)) return result;
   PyObject* inputs[kMaxParams];
   for (int i = 0; i < n; i++) inputs[i] = Py_NewRef(call.values[i]);
-  // What runs once holds nothing: steps are learned from the second run on. Where parts record
-  // themselves on the tape there are none.
-  const bool recorded = program->transparent && call.needs.size();
-  if (!plain || recorded || call.device != Device::CPU || p->learned > kLearned || !p->learned++)
+  // What runs once holds nothing: steps are learned from the second run on.
+  if (!plain || call.device != Device::CPU || p->learned > kLearned || !p->learned++)
     return program_value(program, inputs, n);
   StepsLearner learner(program);
   result = program_value(program, inputs, n, &learner);

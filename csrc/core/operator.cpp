@@ -199,14 +199,15 @@ Ref run(Operator* twin, Call& call, PyObject* out) {
   return result;
 }
 
-// Several outputs as the operator's own kind of tuple.
-Ref named(PyTypeObject* type, Ref outs) {
-  if (!PyTuple_CheckExact(outs.py())) return outs;
+// Several outputs as the operator's own kind of tuple. Takes over the reference.
+__attribute__((noinline)) PyObject* named(PyTypeObject* type, PyObject* result) {
+  Ref outs(result);
+  if (!PyTuple_CheckExact(outs.py())) return outs.release();
   const Py_ssize_t n = PyTuple_GET_SIZE(outs.py());
   Ref made = checked(type->tp_alloc(type, n));
   for (Py_ssize_t i = 0; i < n; i++)
     PyTuple_SET_ITEM(made.py(), i, Py_NewRef(PyTuple_GET_ITEM(outs.py(), i)));
-  return made;
+  return made.release();
 }
 
 // ---- the Python type
@@ -387,8 +388,8 @@ PyObject* operator_vectorcall(
     Call call(twin->functional ? twin->functional : twin);
     PyObject* out = nullptr;
     bind(twin, call, args, static_cast<int>(PyVectorcall_NARGS(nargsf)), names, &out);
-    Ref result = run(twin, call, out);
-    return (twin->result ? named(twin->result, std::move(result)) : std::move(result)).release();
+    PyObject* result = run(twin, call, out).release();
+    return twin->result ? named(twin->result, result) : result;
   } catch (...) {
     translate();
     note_user_line();

@@ -99,8 +99,6 @@ struct Plan {
   Layout* outs[rl::kMaxOutputs];
   RecipeObject* recipe;                              // owned
   Program* program;                                  // owned
-  Steps* steps;                                      // owned: what the program comes to, once known
-  int learned;                                       // how often it was asked
   rl::GemmPlan* gemm;
   GemmRecipeObject* gemm_recipe;                     // owned
   bool gemm_copies[3];                               // operands that must be made contiguous first
@@ -117,6 +115,8 @@ struct Plan {
   std::vector<PyObject*> held;  // owned: objects whose addresses are in the key
   std::vector<Layout*> layouts;                      // owned
   std::vector<uint64_t> key;
+  Steps* steps;                                      // owned: what the program comes to, once known
+  int learned;                                       // how often it was asked
 };
 inline void incref(Plan* p) { ++p->refs; }
 void plan_free(Plan*);

@@ -1,13 +1,15 @@
 // Steps: the plans of a program's instructions, known from the plan that the program belongs to. Takes
 // a plan and its call; gives the program's outputs, without keys, look-ups or comparisons.
 // Invariant: the plan's key fixes the layouts of all inputs, the kinds of all numbers and the mode; so
-// it fixes every instruction's key, where instructions take tensors, constants and numbers whose kind
-// alone is in their key. Programs with anything else have no steps (links.cpp serves those).
+// it fixes every instruction's key, and which parts the tape is told of, where instructions take
+// tensors, constants and numbers whose kind alone is in their key. Programs with anything else have no
+// steps (links.cpp serves those).
 #include "steps.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "tape.h"
 #include "tensor.h"
 
 namespace core {
@@ -24,6 +26,8 @@ struct Step {
   std::vector<PyObject*> values;                      // one a parameter; borrowed constants, or null
   std::vector<std::pair<int, int>> registers;         // (parameter, register)
   std::vector<int> tensors;                           // parameters that hold the operands
+  std::vector<uint64_t> needs;                        // which operands require a gradient, as a call's
+  bool taped = false;                                 // of a view: the tape must know
   std::vector<int> outs, last;                        // as the instruction's
 };
 
@@ -98,10 +102,11 @@ bool arguments(const Instruction& in, PyObject* const* args, Step* step) {
 
 bool view(PyObject* const* args, PyObject* result, Step* step) {
   if (!is_tensor(result) || step->tensors.size() != 1 || step->tensors[0] != 0) return false;
-  const Tensor *from = tensor_of(args[0]), *to = tensor_of(result);
+  Tensor *from = tensor_of(args[0]), *to = tensor_of(result);
   if (from->storage != to->storage || from->layout->dtype != to->layout->dtype) return false;
   rl::incref(step->to = to->layout);
   step->offset = to->offset - from->offset;
+  step->taped = grad_mode() && step->op->differentiable && needs_grad(from);
   return true;
 }
 
@@ -110,13 +115,14 @@ bool plan(const Instruction& in, PyObject* const* args, Step* step) {
   for (int i = 0; i < step->op->nparams; i++) call.values[i] = step->values[i];
   for (auto [i, r] : step->registers) call.values[i] = args[i];
   encode(call, Variant::Plain);
-  if (call.foreign || call.mixed || call.needs.size() || call.device != Device::CPU) return false;
+  if (call.foreign || call.mixed || call.device != Device::CPU) return false;
   for (int i = 0; i < step->op->nparams; i++) {     // rewritten on the way: not a plain argument
     const bool given = i < static_cast<int>(in.arguments.size());
     if (call.values[i] != (given ? args[i] : step->values[i])) return false;
   }
   Plan* found = plan_seen(call);
   if (!found || found->kind == PlanKind::Sized) return false;
+  for (int w = 0; w < call.needs.size(); w++) step->needs.push_back(call.needs[w]);
   incref(step->plan = found);
   return true;
 }
@@ -169,18 +175,28 @@ void keep(const Step& step, Values& values, Ref value) {
     if (step.outs[i] >= 0) values.at[step.outs[i]] = Py_NewRef(PyTuple_GET_ITEM(value.py(), i));
 }
 
+Own<Tensor> window(const Step& step, Tensor* from) {
+  rl::incref(step.to);
+  return view_make(from, step.to, from->offset + step.offset);
+}
+
 Ref perform(const Step& step, const Values& values) {
-  if (step.to) {
-    Tensor* from = tensor_of(values.at[step.registers[0].second]);
-    rl::incref(step.to);
-    return Ref(view_make(from, step.to, from->offset + step.offset).release_object());
-  }
+  if (step.to && !step.taped)
+    return Ref(window(step, tensor_of(values.at[step.registers[0].second])).release_object());
   Call call(step.op);
   std::memcpy(call.values, step.values.data(), sizeof(PyObject*) * step.values.size());
   for (auto [i, r] : step.registers) call.values[i] = values.at[r];
+  if (step.to) {
+    Own<Tensor> view = window(step, tensor_of(call.values[0]));
+    record_view(call, view.get());
+    return Ref(view.release_object());
+  }
   for (int i : step.tensors) call.tensors.push(tensor_of(call.values[i]));
+  for (uint64_t w : step.needs) call.needs.push(w);
   plan_used(step.plan);
-  return plan_execute(step.plan, call);
+  Ref result = plan_execute(step.plan, call);
+  if (call.needs.size()) record_call(call, step.plan, result);
+  return result;
 }
 
 Ref output(const Argument& a, const Values& values) {
