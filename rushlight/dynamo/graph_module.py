@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from rushlight.fx.captured import CallGraph
@@ -14,7 +16,11 @@ class GraphModule(Module):
     def __init__(self, graph: CallGraph) -> None:
         super().__init__()
         self.graph = graph
-        self.function = graph.compile(bound=False)
+
+    @cached_property
+    def function(self) -> Callable:
+        """The graph as a Python function; a backend that compiles the graph never asks for it."""
+        return self.graph.compile(bound=False)
 
     @property
     def code(self) -> str:

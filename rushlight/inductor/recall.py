@@ -15,6 +15,7 @@ runs, and shows what it does.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import marshal
 import os
 import sys
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .pipeline import Compilation
 
 FORMAT = 1  # goes up where kept programs change meaning
+NO_SHARING = 2  # of marshal's formats, the last that writes equal values alike
 LARGEST = 1 << 20  # bytes of a folded constant that is kept with its program
 PLAIN = frozenset((int, float, bool, str, type(None)))
 READ_BY_LOWERING = ("ops", "loops", "fx", "decomposition", "inductor", "runtime", "eager", "lib")
@@ -60,15 +62,16 @@ def name_of(graph: Graph, ends: Ends | None, frozen: bool) -> str | None:
         return None
     try:
         tools = toolchain.find(native.isa())
-        text = repr((described(graph), plain(ends)))
-    except (NotKept, Unsupported):
+        text = marshal.dumps((described(graph), plain(ends)), NO_SHARING)
+    except (NotKept, Unsupported, ValueError):  # ValueError: marshal does not know a type
         return None
-    facts = (FORMAT, sys.version, machine(), tools.identity, tools.flags, native.isa(), frozen)
-    return cache.digest(f"{facts!r} {config.code_key()!r} {package()}\n{text}")[:40]
+    known = (FORMAT, sys.version, machine(), tools.identity, tools.flags, native.isa(), frozen)
+    facts = f"{known!r} {config.code_key()!r} {package()}\n".encode()
+    return hashlib.sha256(facts + text).hexdigest()[:40]
 
 
 def described(graph: Graph) -> tuple:
-    """The graph in tuples of plain values, whose `repr` tells any two graphs apart."""
+    """The graph in plain values that tell any two graphs apart."""
     if graph.env.hints or graph.constants or graph.numbers:
         raise NotKept
     rows: list[tuple] = []
@@ -80,20 +83,21 @@ def described(graph: Graph) -> tuple:
                 raise NotKept
             made.append((v.name, x.shape, x.strides, x.dtype, x.offset))
         target = plain(node.target)
-        rows.append((node.kind, target, plain(node.arguments), made, [*map(tuple, node.origins)]))
+        origins = [(o.what, o.where) for o in node.origins]
+        rows.append((node.kind, target, plain(node.arguments), made, origins))
     return (graph.name, rows)
 
 
 def plain(v: Any) -> Any:
-    """An argument as plain values. Variables and operators stand in tuples that begin with a type,
-    which no argument does."""
+    """An argument as plain values. Variables and operators stand in tuples, of which arguments
+    become lists."""
     kind = type(v)
     if kind in PLAIN:
         return v
     if kind is Var:
-        return (Var, v.name)
+        return ("variable", v.name)
     if kind is Op:
-        return (Op, *declared(v))
+        return ("operator", *declared(v))
     if isinstance(v, (tuple, list)):
         return [*map(plain, v)]
     raise NotKept
