@@ -275,6 +275,9 @@ class Schedule:
                 self.made.update(dict.fromkeys(made, other.index))
                 return reason
             self.join(trial, node)
+        if trial.has_rows and trial.reads and all(read.per_row for read in trial.reads):
+            self.made.update(dict.fromkeys(made, other.index))
+            return no("space", "no operand would show how long a row is")
         trial.coming = frozenset()
         group.__dict__.update(trial.__dict__)  # who holds the group holds the merged one
         self.left.add(other.index)

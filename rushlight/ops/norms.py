@@ -40,14 +40,20 @@ def linalg_vector_norm(x, ord, dim, keepdim, dtype):
 @composition("power_norm(Tensor self, float ord, int[1]? dim=None, bool keepdim=False) -> Tensor", method=False, function=False,
              structural=("ord",), samples=(call(t(3, 4), 3.0), call(t(3, 4), 0.5, 1)))
 def power_norm(x, ord, dim, keepdim):
-    return power(sum(power(abs(x), ord), dim, keepdim), 1.0 / ord)
+    return power(sum(power(abs(wide(x)), ord), dim, keepdim), 1.0 / ord).to(x.dtype)
+
+
+def wide(x):
+    """Halves as float32: a power of theirs soon leaves their range."""
+    return x.to("float32") if x.dtype in dtypes.HALVES else x
 
 
 @power_norm.derivative              # 0 at 0
 def _(g, x, out, ord, dim, keepdim):
+    dtype, x, out, g = x.dtype, wide(x), wide(out), wide(g)
     size = where(eq(x, 0), 1.0, abs(x))
     slope = where(eq(out, 0), 0.0, g * power(where(eq(out, 0), 1.0, out), 1.0 - ord)).spread(x, dim, keepdim)
-    return where(eq(x, 0), 0.0, slope * sign(x) * power(size, ord - 1.0))
+    return where(eq(x, 0), 0.0, slope * sign(x) * power(size, ord - 1.0)).to(dtype)
 
 
 @composition("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", structural=("p",),

@@ -69,6 +69,18 @@ def test_softmax_between_pointwise_is_one_kernel():
     check(lambda a: rl.softmax(a * 0.5, 0) + 1, x(70, 33), kernels=1)
 
 
+def test_rows_of_one_element_keep_an_operand_that_shows_their_length():
+    """Found by a random program: every operand was one number a row, and the kernel refused."""
+
+    def changed(a, b):
+        a.sub_(b)
+        return a.unsqueeze(0).softmax(0), a * 1
+
+    want = changed(rl.ones(9), rl.ones(9))
+    got = rl.compile(changed)(rl.ones(9), rl.ones(9))
+    assert [g.tolist() for g in got] == [w.tolist() for w in want]
+
+
 def test_one_number_a_row_stays_in_the_kernel():
     def standardised(a):
         mean = a.mean(1, True)

@@ -282,6 +282,30 @@ def test_zero_vectors_normalise_to_zeros_with_finite_gradients():
     assert all(abs(v) < 1e13 for row in x.grad.tolist() for v in row)
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "F.normalize(x)",
+        "F.normalize(x, p=3.0)",
+        "F.cosine_similarity(x, x * 2)",
+        "lib.linalg.vector_norm(x, 3)",
+        "x.norm(2.5, dim=1)",
+    ],
+)
+def test_norms_of_halves_do_not_leave_their_range(oracle, expression):
+    """300 squared is beyond float16: found by a random program, compiled against eager."""
+    values = [[100.0, 200.0, 300.0], [1.0, -2.0, 250.0]]
+    found = []
+    for lib in (rushlight, oracle):
+        x = lib.tensor(values, dtype=lib.float16).requires_grad_()
+        y = eval(expression, {"F": lib.nn.functional, "lib": lib, "x": x})
+        y.float().sum().backward()
+        found.append(y.detach().float().reshape(-1).tolist())
+        if lib is rushlight:  # the oracle's own powers leave the range for p = 3
+            assert all(abs(v) < 10 for row in x.grad.tolist() for v in row)
+    numpy.testing.assert_allclose(*found, rtol=4e-3, atol=2e-3)
+
+
 def test_attention_dropout():
     """Weights are dropped and scaled: with constant values the mean stays, the results do not."""
     rushlight.manual_seed(0)

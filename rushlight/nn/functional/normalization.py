@@ -29,13 +29,16 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
-    """x / max(|x|_p, eps) along ``dim``."""
+    """x / max(|x|_p, eps) along ``dim``; the norm of halves is summed in float32."""
+    half = input.dtype in (eager.float16, eager.bfloat16)
+    wide = input.to(eager.float32) if half else input
     if p == 2:  # cut off before the root, whose slope at 0 is infinite
-        squares = (input * input).sum(dim, keepdim=True)
+        squares = (wide * wide).sum(dim, keepdim=True)
         norm = eager.sqrt(eager.where(squares < eps * eps, eps * eps, squares))
     else:
-        norm = (eager.abs(input) ** p).sum(dim, keepdim=True) ** (1 / p)
+        norm = (eager.abs(wide) ** p).sum(dim, keepdim=True) ** (1 / p)
         norm = eager.where(norm < eps, eps, norm)
+    norm = norm.to(input.dtype) if half else norm
     return eager.div(input, norm) if out is None else eager.div(input, norm, out=out)
 
 
