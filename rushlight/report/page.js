@@ -38,9 +38,4 @@ function bytes(v) {
 const count = (n, word) => n.toLocaleString("en") + " " + word + (n === 1 ? "" : "s");
 const shortPath = p => p.split("/").slice(-2).join("/");
 
-function table(columns, rows) {  // columns: [title, numeric?]
-  return h("div", {class: "wide"}, h("table", {},
-    h("thead", {}, h("tr", {}, columns.map(([t, n]) => h("th", {class: n ? "n" : null, scope: "col"}, t)))),
-    h("tbody", {}, rows.map(r => h("tr", {}, r.map((c, i) => h("td", {class: columns[i][1] ? "n" : null}, c)))))));
-}
 const none = text => h("p", {class: "none"}, text);

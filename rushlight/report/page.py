@@ -19,8 +19,8 @@ from rushlight.report.observe import Observed
 from rushlight.report.records import Call, Calls, activities_of, launched_by
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-PARTS = ("", "_path", "_lines", "_why", "_time", "_model", "_short", "_rest")
-SCRIPTS = tuple(f"page{part}.js" for part in PARTS)  # in this order; the last one starts the page
+PARTS = "tables path lines why time timeline model short rest".split()
+SCRIPTS = ("page.js", *(f"page_{part}.js" for part in PARTS))  # in order; the last one starts it
 EVENTS = 6000  # of the timeline; the middle of a longer run is left out
 
 

@@ -25,7 +25,7 @@ function costRow(k, p, [c, g] = []) {
   const steps = g ? p.steps.map(i => g.steps[i]) : [];
   const keys = g ? steps.flatMap(s => stepKeysOf(c, s)) : p.lines.flatMap(l => { const at = placeOf(l); return at ? [`L|${at[0].user}:${at[1] + 1}`] : []; });
   return {name: k.name, how: k.how, graph: g, calls: p.calls, ns: p.ns, first_calls: p.first_calls, first_ns: p.first_ns, moved: p.moved_bytes, operations: p.operations,
-    lines: p.lines, makes: k.how === "generated" ? steps.flatMap(s => s.makes) : [], keys: [...new Set(keys)]};
+    lines: p.lines, steps, keys: [...new Set(keys)]};
 }
 // All of them: {calls, ns} of calls that had their plan, {first_calls, first_ns} of those that made it.
 function kernelSums() {
@@ -76,13 +76,17 @@ function drawShort() {
     const row = {...costRow(k, k.parts[0], graphs.get(k.parts[0].graph)), calls: k.calls, ns: k.ns, moved: k.moved_bytes, operations: k.operations};
     const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
     const limit = limitShare(row);
-    add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? " of what this machine can do. " : "",
+    add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "",
       k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l)), ". "] : "", k.how === "library routine" ? "Its code is the library's, and is not shown. " : "", h("a", {href: "#time"}, "all kernels"));
   }
+  const sums = passSums();
+  if (sums.has("backward") || sums.size > 1) add("Forward, backward", [...sums].flatMap(([pass, s], i) => [i ? ", " : "", h("button", {type: "button", onclick: () => showPass(pass)}, pass), ` ${ns(s.ns)} in ${count(s.calls, "call")} of kernels` + (s.first_ns > s.ns ? `, and ${firstCalls(s)}` : "")]));
+  const {graphs, saved, most, sum} = memory();
+  if (most) add("Memory", `at most ${bytes(most.peak_bytes)} at once inside a graph, `, graphButton(most), ` (${passOf(most)}); `, saved.length ? `saved for backward: ${bytes(Math.max(...saved.map(([, list]) => sum(list, s => !s.parameter))))} of inputs and results${saved.length > 1 ? " at most in a capture" : ""}. ` : "nothing is saved for backward. ", h("a", {href: "#memory"}, "which"));
   const reads = [...(run.facts.waits || []).map(w => ({...w, waited: true})), ...(run.facts.reads || [])];
   if (reads.length) add("Python waits", list(some(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8)));
   const spent = run.captures.reduce((n, c) => n + c.capture_ms + Object.values(c.stage_ms).reduce((a, b) => a + b, 0), 0);
-  add("Time", `${ns(run.wall_ns)} in all`, spent ? `, ${ns(spent * 1e6)} of it compiling` : "", run.functions.map(f => f.calls > f.misses ? `; a call of ${f.function} takes ${ns(f.hit_ns / (f.calls - f.misses))} once it is compiled` : ""), ". ", h("a", {href: "#time"}, "where it goes"));
+  add("Time", `${ns(run.wall_ns)} in all`, spent ? `, ${ns(spent * 1e6)} of it compiling (most of all: ${stageTitle(compileStages()[0][0])}, ${ns(compileStages()[0][1] * 1e6)})` : "", run.functions.map(f => f.calls > f.misses ? `; a call of ${f.function} takes ${ns(f.hit_ns / (f.calls - f.misses))} once it is compiled` : ""), ". ", h("a", {href: "#time"}, "where it goes"));
   $("short").hidden = false;
   $("shortbody").replaceWith(h("dl", {id: "shortbody"}, rows));
 }
@@ -97,9 +101,8 @@ function gpuWork(rows) {
   const shape = r => r.kind === "kernel" ? `${r.grid.join(" x ")}, ${r.block.join(" x ")}` : r.bytes ? bytes(r.bytes / r.count) : "";
   const full = r => r.occupancy ? h("span", {title: "of a multiprocessor's threads, by the limits of threads, registers, shared memory and blocks"}, `${Math.round(100 * r.occupancy)} %`) : "";
   return [table([["what"], ["launched by"], ["times", 1], ["time", 1], ["each", 1], ["grid, block; bytes"], ["registers", 1], ["shared", 1], ["occupancy", 1], ["waves", 1], ["your lines"]],
-    rows.slice(0, 60).map(r => [h("span", {title: r.name}, r.name.slice(0, 80)), r.from + (r.graph ? " (in a CUDA graph)" : ""), String(r.count), ns(r.ns), ns(r.ns / r.count), shape(r),
-      r.registers ? String(r.registers) + (r.local ? `, ${bytes(r.local)} spilled` : "") : "", r.shared ? bytes(r.shared) : "", full(r), r.waves ? r.waves.toFixed(2) : "", r.lines.slice(0, 6).map(l => placeButton(l))])),
-    rows.length > 60 ? h("p", {class: "dim"}, `and ${rows.length - 60} more, in the JSON`) : null];
+    rows.map(r => [h("span", {title: r.name}, r.name.slice(0, 80)), r.from + (r.graph ? " (in a CUDA graph)" : ""), String(r.count), ns(r.ns), ns(r.ns / r.count), shape(r),
+      r.registers ? String(r.registers) + (r.local ? `, ${bytes(r.local)} spilled` : "") : "", r.shared ? bytes(r.shared) : "", full(r), r.waves ? r.waves.toFixed(2) : "", r.lines.slice(0, 6).map(l => placeButton(l))]))];
 }
 function gpuOrder(rows) {
   if (!rows.length) return null;

@@ -3,9 +3,9 @@
 // ---- why
 
 function refusedTable(list) {
-  const shown = list.slice(0, 60);
-  return h("div", {}, table([["what"], ["why"], ["what to do"], ["where"]], shown.map(r => [r.what + (r.count > 1 ? ` (${r.count} times)` : ""), h("span", {title: r.id}, r.why), r.hint, placeButton(r.where)])),
-    list.length > 60 ? h("p", {class: "dim"}, `and ${list.length - 60} more, in the JSON`) : null);
+  const advice = list.some(r => r.hint);
+  return table([["what"], ["times", 1], ["why"], ...(advice ? [["what to do"]] : []), ["where"]],
+    list.map(r => [cell(r.what), cell(r.count || 1, String(r.count || 1)), cell(r.why, h("span", {title: r.id}, r.why)), ...(advice ? [r.hint] : []), cell(r.where, placeButton(r.where))]));
 }
 function placeOf(where) {  // "file.py:12 in f" -> [source, line from 0]; null where its file is not here
   const m = /^(.*?):(\d+)/.exec(where || ""), a = m && (artifacts.find(x => x.user === m[1]) || artifacts.find(x => x.path === m[1]));

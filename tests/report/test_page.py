@@ -197,7 +197,8 @@ def test_a_kernel_lights_its_own_lines_on_both_sides(show, content):
     spans = [(a, b) for a, b, name in code["spans"] if name == step["name"]]
     own = [i for a, b in spans for i in range(a - 1, b)]
     tab = show(content)
-    row = tab.locator("#timebody tr", has_text=step["name"]).first
+    graph_button = tab.get_by_title(graph["label"], exact=True)
+    row = tab.locator("#kernels tr", has_text=step["name"]).filter(has=graph_button).first
     row.scroll_into_view_if_needed()
     button = row.get_by_role("button", name=step["name"])
     button.click()
@@ -256,6 +257,53 @@ def test_the_answers_stand_first_and_lead_to_lines_and_code(show, content):
     if shutil.which("objdump"):
         kernel.get_by_role("button", name="machine code").click()
         assert "machine code" in tab.locator("#right select option:checked").inner_text()
+
+
+@pytest.mark.slow
+def test_kernels_of_a_pass_memory_and_saved_values_are_a_click_away(show, content):
+    captures = data_of(content)["observed"]["captures"]
+    graphs = [g for c in captures for g in c["graphs"]]
+    tab = show(content)
+    rows = dict(
+        zip(tab.locator("#shortbody dt").all_inner_texts(), tab.locator("#shortbody dd").all())
+    )
+    rows["Forward, backward"].get_by_role("button", name="backward").click()
+    if tab.locator("#kernels button.rest").count():
+        tab.locator("#kernels button.rest").click()
+    table = tab.locator("#kernels tbody tr")
+    labels = {g["label"] for g in graphs if g["name"].endswith("backward")}
+    costs = data_of(content)["observed"]["costs"]
+    parts = [p for k in costs for p in k["parts"] if p["graph"] in labels]
+    assert table.count() == len(parts) > 0
+    assert all("backward" in text for text in table.all_inner_texts())
+    most = max(g["peak_bytes"] for g in graphs)
+    told = rows["Memory"].inner_text()
+    assert f"{most} bytes" in told or f"{most / 1000:.2f} kB" in told, told
+    rows["Memory"].get_by_role("link").click()
+    assert "memory" in tab.url
+    saved = tab.locator("#timebody details").first
+    saved.locator("summary").click()
+    partition = next(a for a in captures[0]["artifacts"] if a["title"] == "partition")
+    wanted = [row for row in partition["text"].splitlines() if row.startswith("saved")]
+    assert saved.locator("tbody tr").count() == len(wanted) > 0
+
+
+@pytest.mark.slow
+def test_tables_sort_and_are_one_tab_stop(show, content):
+    tab = show(content)
+    table = tab.locator("#kernels table")
+    names = table.locator("tbody tr td:first-child").all_inner_texts()
+    table.get_by_role("button", name="what").click()
+    sorted_ = table.locator("tbody tr td:first-child").all_inner_texts()
+    assert sorted_ != names and sorted(sorted_) == sorted(names)
+    assert table.locator('th[aria-sort="ascending"]').inner_text() == "what"
+    assert table.locator("tbody button").count() > 3
+    assert table.locator('tbody button[tabindex="0"]').count() == 1
+    table.locator('tbody button[tabindex="0"]').focus()
+    tab.keyboard.press("ArrowDown")
+    assert table.locator("tbody tr").nth(1).locator("button:focus").count() == 1
+    stages = tab.locator("#timebody table").first
+    assert "%" in stages.inner_text() and "C++ compiler" in stages.inner_text()
 
 
 @pytest.mark.slow
