@@ -19,7 +19,7 @@ from rushlight.report.observe import Observed
 from rushlight.report.records import Call, Calls, activities_of, launched_by
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-PARTS = "tables path lines why time timeline model short rest".split()
+PARTS = "tables path lines why time timeline model short find rest".split()
 SCRIPTS = ("page.js", *(f"page_{part}.js" for part in PARTS))  # in order; the last one starts it
 EVENTS = 6000  # of the timeline; the middle of a longer run is left out
 
@@ -97,20 +97,24 @@ def sources(observed: Observed) -> list[dict[str, str]]:
 
 
 def timeline(calls: Calls, observed: Observed) -> dict[str, Any]:
-    """Calls and compilations as (start, end, depth, kind, name), nanoseconds from the first."""
-    events = [(c.start, max(c.start, c.end), c.depth, _kind(c.kind, c.route), c.operator)
-              for c in calls.everything]  # fmt: skip
-    events.sort()
-    left_out = max(0, len(events) - EVENTS)
+    """Calls and compilations as (start, end, depth, kind, name, place, missed), nanoseconds from
+    the first; `name` and `place` count in `names` and `places` (-1: none); `missed`: this call was
+    compiled, or made its plan."""
+    made = sorted(calls.everything, key=lambda c: (c.start, -c.end, c.depth))
+    left_out = max(0, len(made) - EVENTS)
     if left_out:
-        events = events[: EVENTS // 3] + events[-(EVENTS - EVENTS // 3) :]
+        made = made[: EVENTS // 3] + made[-(EVENTS - EVENTS // 3) :]
     names: dict[str, int] = {}
-    begun = events[0][0] if events else 0
+    places: dict[str, int] = {"": -1}
+    begun = made[0].start if made else 0
     rows = [
-        (start - begun, end - begun, depth, kind, names.setdefault(name, len(names)))
-        for start, end, depth, kind, name in events
-    ]
-    return {"events": rows, "names": list(names), "left_out": left_out, "wall": observed.wall_ns}
+        (c.start - begun, max(c.start, c.end) - begun, c.depth, _kind(c.kind, c.route),
+         names.setdefault(c.operator, len(names)), places.setdefault(c.where, len(places) - 1),
+         int(c.hit is False))
+        for c in made
+    ]  # fmt: skip
+    return {"events": rows, "names": list(names), "places": list(places)[1:], "left_out": left_out,
+            "wall": observed.wall_ns}  # fmt: skip
 
 
 LAUNCHES = 400  # of the sequence

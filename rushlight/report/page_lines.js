@@ -45,7 +45,7 @@ function readArtifacts() {
   for (const f of data.files || []) addArtifact({group: "Your source", title: f.name, stage: "python_code", language: "python", text: f.text, user: f.name, path: f.path});
   for (const c of run ? run.captures : []) {
     const group = `Capture ${c.unit}`;
-    for (const a of c.artifacts) addArtifact({...a, group, unit: c.unit, fates: a.stage === "fx_graph" && !a.text.includes("ops.") ? c.eliminated : null, title: `${stageWord(a.stage)}: ${a.title}`});
+    for (const a of withoutRepeats(c.artifacts)) addArtifact({...a, text: shortNames(a.text, c.files), group, unit: c.unit, fates: a.stage === "fx_graph" && !a.text.includes("ops.") ? c.eliminated : null, title: `${stageWord(a.stage)}: ${a.title}`});
     for (const g of c.graphs) {
       const stepKeys = {};
       for (const s of g.steps) stepKeys[s.name] = stepKeysOf(c, s);
@@ -57,6 +57,18 @@ function readArtifacts() {
     addArtifact({group: `Kernel ${k.key}`, title: `${v.title} (${k.key})`, stage: "aten_cpu", language: v.language, text: v.text, kernel: k.key, stepKeys, spans: [[1, v.text.split("\n").length, k.key]], origins: v.origins});
   }
 }
+// A pass that changed nothing leaves its name only; of which graph a pass was is told by its `def`.
+function withoutRepeats(list) {
+  const kept = [], body = text => text.replace(/^#.*\n/gm, "");
+  for (const a of list) {
+    if (a.stage !== "inductor" || a.language !== "graph") { kept.push(a); continue; }
+    const before = kept.find(k => k.of && k.of === body(a.text));
+    if (before) before.title = before.title.replace(/ \(/, `, ${a.title} (`);
+    else kept.push({...a, of: body(a.text), title: `${a.title} (${(/^def (\w+)/m.exec(a.text) || ["", "graph"])[1]})`});
+  }
+  return kept;
+}
+const shortNames = (text, files) => Object.entries(files || {}).reduce((t, [name, path]) => path && path !== name ? t.replaceAll(path, name) : t, text);
 const stepKeysOf = (c, s) => [...s.lines.map(l => "L|" + l), ...s.makes.map(m => `V|${c.unit}|${m}`)];
 const stageWord = id => (data.stage_names || {})[id] || id.replaceAll("_", " ");
 
@@ -102,11 +114,12 @@ function show(side, a, line) {
     onmousemove: e => { const row = e.target.closest(".line"); if (moved(e) && row && !pinned) point(targetOf(a, +row.dataset.i)); },
     onclick: e => { const row = e.target.closest(".line"); if (row) pin(a, +row.dataset.i); },
     onkeydown: e => walk(e, a, code)});
-  code.append(...a.lines.map((text, i) => h("div", {class: "line" + (linked(a, i) ? " linked" : "") + (a.marks && a.marks.has(i) ? " " + a.marks.get(i) : ""), "data-i": i, title: originText(a, i)}, h("span", {class: "no"}, String(i + 1)), h("span", {}, text || " "))));
-  host.replaceChildren(select, code);
+  code.append(...a.lines.map((text, i) => h("div", {class: "line" + (linked(a, i) ? " linked" : "") + (a.marks && a.marks.has(i) ? " " + [...a.marks.get(i)].join(" ") : ""), "data-i": i, title: originText(a, i)}, h("span", {class: "no"}, String(i + 1)), a.user ? marksOf(a, i) : null, h("span", {}, text || " "))));
+  host.replaceChildren(select, h("div", {class: "group dim"}, a.user ? a.path || "" : a.group), code);
   if (pinned) light(pinned, true);
   const lit = line !== undefined ? line : pinned ? rowsOf(pinned, a)[0] : undefined;
   if (lit !== undefined) reveal(side, lit);
+  remember();
 }
 // The browser tells of a pointer also when only the page under it moved.
 let pointer = "";
@@ -141,7 +154,7 @@ function pin(a, i) {
   if (same || !a.keys[i].length) return release();
   keep(targetOf(a, i), panes.left === a ? "left" : "right");
 }
-function release() { pinned = null; light({keys: []}); }
+function release() { pinned = null; light({keys: []}); remember(); }
 
 // Lights a target until it is released. `from`: the pane that it was chosen in, which stays.
 function keep(target, from) {
@@ -151,6 +164,7 @@ function keep(target, from) {
     if (other && other !== panes[side]) show(side, other);
   }
   light(target, true);
+  remember();
   for (const side of ["left", "right"]) {
     const first = side === from || !panes[side] ? undefined : rowsOf(target, panes[side])[0];
     if (first !== undefined) reveal(side, first);
@@ -208,11 +222,13 @@ function drawAlso(target, kept) {
 }
 const shortList = lines => lines.slice(0, 3).join(", ") + (lines.length > 3 ? ` and ${lines.length - 3} more` : "");
 const LANGUAGES = {cpp: "C++", asm: "machine code", sass: "machine code", ptx: "PTX"};
-const kindOf = a => a.user ? "your source" : a.stage === "dynamo" ? "bytecode" : LANGUAGES[a.language] || stageWord(a.stage);
+const TEXTS = {dynamo: "bytecode", fx_graph: "captured graph", forward_graph: "forward graph", backward_graph: "backward graph",
+  decomposition: "decomposed graph", inductor: "graph before fusion", memory_plan: "memory plan"};
+const kindOf = a => a.user ? "your source" : a.kernel ? `its ${LANGUAGES[a.language] || "declaration and loops"}` : LANGUAGES[a.language] || TEXTS[a.stage] || stageWord(a.stage);
 
-function openMenu(button, list) {
+function openMenu(button, list, after) {
   const box = $("menu"), at = button.getBoundingClientRect();
-  box.replaceChildren(...list.map(a => h("button", {type: "button", onclick: () => { closeMenu(); show("right", a); }}, a.title, " ", h("span", {class: "dim"}, a.group))));
+  box.replaceChildren(...list.map(a => h("button", {type: "button", onclick: () => { closeMenu(); show("right", a); if (after) after(); }}, a.title, " ", h("span", {class: "dim"}, a.group))));
   box.hidden = false;
   box.style.left = Math.max(8, Math.min(at.left, window.innerWidth - box.offsetWidth - 8)) + "px";
   box.style.top = Math.min(at.bottom + 2, window.innerHeight - box.offsetHeight - 8) + "px";

@@ -1,10 +1,9 @@
-// Sequence, reference, search, head; and the start of everything. The last of the page's files.
-
-// ---- sequence, reference, search
+// Sequence, reference, head; and the start of everything. The last of the page's files.
 
 function drawSequence() {
   const events = (data.device_events || []), waits = run && run.facts.waits || [];
   if (!events.length && !waits.length) {
+    $("sequence").hidden = !!run;  // on a CPU the timeline is the sequence
     put("sequencebody", none(run ? "Nothing ran on a GPU in this run. On a CPU there is no queue: each call returns when its work is done, so the timeline above is the sequence." : "Give a script that uses a GPU: launches, copies and waits stand here in order."));
     return;
   }
@@ -23,20 +22,6 @@ function drawReference() {
     h("h3", {}, "How it is checked"), h("p", {}, `Content version ${doc.version}, verified on ${doc.verified_on} against ${doc.verified_against}. Tests assert the number of stages and steps of each path, that no step or stage is without a source, and that every id exists.`),
     h("h3", {}, "Sources"), h("ul", {}, Object.values(doc.sources).map(s => h("li", {}, h("a", {href: s.url, rel: "noreferrer"}, s.title), `, checked ${s.checked}`))));
 }
-function search(words) {
-  const box = $("found");
-  box.hidden = !words;
-  if (!words) return;
-  const low = words.toLowerCase(), hits = [];
-  for (const s of doc.stages) if ((s.name + s.summary + s.explanation).toLowerCase().includes(low)) hits.push(h("li", {}, h("button", {type: "button", onclick: () => openStage(s.id)}, "stage " + s.name), s.summary));
-  let lines = 0;
-  for (const a of artifacts) for (let i = 0; i < a.lines.length && lines < 200; i++) if (a.lines[i].toLowerCase().includes(low)) {
-    lines++;
-    hits.push(h("li", {}, h("button", {type: "button", title: a.group, onclick: () => { show("right", a, i); pin(a, i); $("views").scrollIntoView(); }}, `${a.title}:${i + 1}`), h("span", {class: "mono"}, a.lines[i].trim().slice(0, 160))));
-  }
-  box.replaceChildren(h("h2", {}, count(hits.length, "hit") + (lines >= 200 ? ", the first ones" : "")), hits.length ? h("ul", {}, hits.slice(0, 120)) : none("Nothing has it."));
-}
-
 function drawHead() {
   const others = run && run.vendor !== "Rushlight";
   const title = run ? run.program + (others ? ` (${run.vendor})` : "") : "From a line of model code to the hardware";
@@ -44,13 +29,12 @@ function drawHead() {
   document.title = title + " - Rushlight";
   $("facts").textContent = run ? ["torch", "rushlight", "python", "isa", "threads"].filter(k => run.facts[k]).map(k => `${k} ${run.facts[k]}`).join(", ") : doc.about;
   if (run && run.error) { $("error").hidden = false; $("error").textContent = `The program stopped with ${run.error}; this is its path up to there.`; }
-  const parts = [...(run ? [["short", "In short"]] : []), ["path", "Path"], ["stages", "Stages"], ["views", "Line by line"], ["why", "Why"], ["time", "Time"], ["model", "Model graph"], ["sequence", "Sequence"], ["reference", "Documented"]];
+  const parts = [...(run ? [["short", "In short"]] : []), ["path", "Path"], ["stages", "Stages"], ["views", "Line by line"], ["why", "Why"], ["time", "Time"], ["model", "Model graph"], ["sequence", "Sequence"], ["reference", "Documented"]].filter(([id]) => !$(id).hidden);
   put("nav", parts.map(([id, text]) => h("a", {href: "#" + id}, text)));
-  let wait = 0;
-  $("search").addEventListener("input", e => { clearTimeout(wait); wait = setTimeout(() => search(e.target.value.trim()), 120); });
+  startSearch();
   document.addEventListener("keydown", e => {
     const typing = ["INPUT", "SELECT", "TEXTAREA"].includes(document.activeElement.tagName);
-    if (e.key === "/" && !typing) { e.preventDefault(); $("search").focus(); }
+    if (e.key === "/" && (!typing || document.activeElement.type === "radio")) { e.preventDefault(); $("search").focus(); }
     if (e.key === "Escape") escape();
   });
 }
@@ -59,21 +43,55 @@ function drawHead() {
 function escape() {
   const fold = document.activeElement.closest("details[open]");
   if (closeMenu()) return;
-  if (!$("found").hidden || document.activeElement === $("search")) { $("search").value = ""; search(""); }
+  if (!$("found").hidden || document.activeElement === $("search")) { $("search").value = ""; $("search").blur(); search(""); }
   else if (pinned) release();
   else if (fold) { fold.open = false; fold.querySelector("summary").focus(); }
 }
 
+// What was chosen stands in the address, behind the section's name, so that a reload keeps it.
+let begun = false, section = "";
+const atFirst = {...state};
+function remember() {
+  if (!begun) return;
+  const parts = new URLSearchParams();
+  for (const d of doc.dimensions) if (state[d.id] !== atFirst[d.id]) parts.set(d.id, state[d.id]);
+  if (panes.left) parts.set("views", `${panes.left.number},${panes.right.number}`);
+  if (pinned && pinned.a && pinned.i >= 0) parts.set("line", `${pinned.a.number},${pinned.i}`);
+  history.replaceState(null, "", `#${section}?${parts}`);
+}
+function recall() {
+  const [id, query] = location.hash.slice(1).split("?"), parts = new URLSearchParams(query || ""), known = (parts.get("views") || "").split(",").map(n => artifacts[n]);
+  section = id;
+  for (const d of doc.dimensions) if (d.options.some(o => o.value === parts.get(d.id))) state[d.id] = parts.get(d.id);
+  return () => {
+    if (known[0] && known[1]) { show("left", known[0]); show("right", known[1]); }
+    const [a, i] = (parts.get("line") || "").split(",");
+    if (artifacts[a] && artifacts[a].lines[i] !== undefined) pin(artifacts[a], +i);
+    if (query !== undefined && $(id)) $(id).scrollIntoView();
+    begun = true;
+  };
+}
+document.addEventListener("click", e => {
+  const link = e.target.closest("a[href^='#']"), to = link && $(link.getAttribute("href").slice(1));
+  if (!to) return;
+  e.preventDefault();
+  section = to.id;
+  to.scrollIntoView();
+  remember();
+});
+
 readArtifacts();
+const restore = recall();
 markSources();
-drawHead();
+drawSequence();
 drawShort();
+drawHead();
 drawSelectors();
 drawPath();
 drawViews();
 drawWhy();
 drawTime();
-drawSequence();
 drawReference();
+restore();
 // Laying out a large graph takes a while: after the rest is there to be read.
 requestAnimationFrame(() => setTimeout(() => { drawModel(); document.body.dataset.ready = "yes"; }, 0));

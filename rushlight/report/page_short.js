@@ -1,18 +1,38 @@
 // In short: the answers that most people open the page for, and what
 // they rest on. Function declarations only.
 
-// What became of each line of the user's files: compiled, broke (the graph ended there), eager.
+// What became of each line of the user's files; a line can be several of these.
+const MARKS = {compiled: ["c", "compiled"], traced: ["t", "captured, and needed no kernel"], broke: ["b", "the graph broke here"],
+  eager: ["e", "called operators one at a time"], waits: ["w", "reads a tensor's value"]};
 function markSources() {
   const marks = new Map();
   const mark = (where, kind) => {
-    const m = /^(.*?):(\d+)/.exec(where || ""), a = m && artifacts.find(x => x.user && (x.user === m[1] || x.path === m[1]));
-    if (a) { if (!marks.has(a)) marks.set(a, new Map()); marks.get(a).set(+m[2] - 1, kind); }
+    for (const m of (where || "").matchAll(/(?:^|\n\s+in )(.*?):(\d+)/g)) {  // the line, and those that called it
+      const a = artifacts.find(x => x.user && (x.user === m[1] || x.path === m[1]));
+      if (!a) continue;
+      if (!marks.has(a)) marks.set(a, new Map());
+      const lines = marks.get(a), line = +m[2] - 1;
+      if (!lines.has(line)) lines.set(line, new Set());
+      lines.get(line).add(kind);
+    }
   };
   if (!run) return;
+  for (const c of run.captures) {
+    for (const g of c.graphs) for (const s of g.steps) for (const l of s.lines) mark(l, "compiled");
+    for (const b of c.breaks) mark(b.where, "broke");
+    for (const a of artifacts) if (a.unit === c.unit && a.stage === "dynamo" && a.language === "bytecode")
+      a.lines.forEach((row, i) => { if (/^.{5} >/.test(row) && !/ (RESUME|NOP|COPY_FREE_VARS)\b/.test(row)) mark(((a.origins || {})[i + 1] || [])[0], "traced"); });
+  }
   for (const row of run.lines) mark(row.where, "eager");
-  for (const c of run.captures) for (const g of c.graphs) for (const s of g.steps) for (const l of s.lines) mark(l, "compiled");
-  for (const c of run.captures) for (const b of c.breaks) mark(b.where, "broke");
-  for (const [a, lines] of marks) a.marks = lines;
+  for (const r of [...(run.facts.waits || []), ...(run.facts.reads || [])]) mark(r.line, "waits");
+  for (const [a, lines] of marks) {
+    for (const kinds of lines.values()) if (kinds.has("compiled")) kinds.delete("traced");
+    a.marks = lines;
+  }
+}
+function marksOf(a, i) {
+  const kinds = a.marks && a.marks.get(i) || new Set();
+  return h("span", {class: "marks", title: [...kinds].map(k => MARKS[k][1]).join("; ") || null}, Object.keys(MARKS).filter(k => kinds.has(k)).map(k => h("i", {class: k}, MARKS[k][0])));
 }
 
 // One row for each kernel or routine and graph (none: what ran outside graphs), costliest first. Calls
@@ -87,6 +107,7 @@ function drawShort() {
   if (reads.length) add("Python waits", list(some(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8)));
   const spent = run.captures.reduce((n, c) => n + c.capture_ms + Object.values(c.stage_ms).reduce((a, b) => a + b, 0), 0);
   add("Time", `${ns(run.wall_ns)} in all`, spent ? `, ${ns(spent * 1e6)} of it compiling (most of all: ${stageTitle(compileStages()[0][0])}, ${ns(compileStages()[0][1] * 1e6)})` : "", run.functions.map(f => f.calls > f.misses ? `; a call of ${f.function} takes ${ns(f.hit_ns / (f.calls - f.misses))} once it is compiled` : ""), ". ", h("a", {href: "#time"}, "where it goes"));
+  $("ran").textContent = `of this run: ${doc.dimensions.map(d => d.options.find(o => o.value === run[d.id]).phrase).join(" on ")}`;
   $("short").hidden = false;
   $("shortbody").replaceWith(h("dl", {id: "shortbody"}, rows));
 }

@@ -143,12 +143,14 @@ function drawTime() {
   add("Timeline", timeline());
   put("timebody", parts);
 }
-function sourceButton(r) {
+function codeOfRow(r, machine) {  // the artifact with a kernel's source, or with its machine code
   const mine = a => r.graph ? a.graph === r.graph.label && (codeOf.get(kernelId(a.graph, r.name)) || new Map()).has(a) : a.kernel === r.name;
   const own = run.device === "gpu" ? [x => x.stage === "triton_kernels", "sass"] : [x => x.language === "cpp", "asm"];
-  const a = artifacts.find(x => mine(x) && own[0](x)) || artifacts.find(mine);
+  return machine ? artifacts.find(x => mine(x) && x.language === own[1]) : artifacts.find(x => mine(x) && own[0](x)) || artifacts.find(mine);
+}
+function sourceButton(r) {
+  const a = codeOfRow(r, false), asm = codeOfRow(r, true);
   if (!a) return h("span", {class: "mono"}, r.name);
-  const asm = artifacts.find(x => mine(x) && x.language === own[1]);
   const go = x => () => showKernel(x, r.name, r.keys);
   return [h("button", {type: "button", class: "mono", onclick: go(a)}, r.name), asm ? h("button", {type: "button", onclick: go(asm)}, "machine code") : null];
 }

@@ -57,6 +57,6 @@ function drawWhy() {
     table([["what was read"], ["times", 1], ["took", 1], ["line"]], reads.map(w => [h("span", {class: "mono"}, w.what), String(w.count), ns(w.ns), placeButton(w.line)])));
   const shown = /^(fusion|fallback|capture)\.|^cache\.miss/;
   const rest = run.refusals.filter(r => !compiled || !shown.test(r.id));
-  add("Whatever else was not done", rest.length ? refusedTable(rest) : none("Nothing."));
+  if (rest.length) add("Whatever else was not done", refusedTable(rest));
   put("whybody", parts);
 }

@@ -215,10 +215,29 @@ def test_search_folding_and_keys(show, content):
     tab = show(content)
     tab.keyboard.press("/")
     tab.keyboard.type("softmax")
-    tab.wait_for_selector("#found li")
+    tab.wait_for_selector("#found li button:visible")
     assert "softmax" in tab.inner_text("#found")
     tab.keyboard.press("Escape")
     assert tab.locator("#found").is_hidden()
+    tab.evaluate("document.getElementById('model').scrollIntoView()")
+    tab.keyboard.press("/")
+    tab.keyboard.type("recompiles")  # a heading, found from far down the page
+    tab.wait_for_selector("#found li button:visible")
+    found = tab.locator("#found").bounding_box()
+    assert 0 <= found["y"] < 450 and "Recompiles" in tab.inner_text("#found")
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Enter")
+    assert tab.locator("#found").is_hidden()
+    assert tab.locator("h3.flash").inner_text() == "Recompiles"
+    line = Small.forward.__code__.co_firstlineno + 1
+    for words, text in ((f"line {line}", "gelu(self.first"), ("machine code", "machine code"),
+                        ("memory", "memory: ")):  # fmt: skip
+        if "machine" in words and not shutil.which("objdump"):
+            continue
+        tab.keyboard.press("/")
+        tab.fill("#search", words)
+        tab.locator("#found", has_text=text).wait_for()
+        tab.keyboard.press("Escape")
     stage = tab.locator("#stage-inductor")
     stage.locator("summary").click()
     assert "fusion" in stage.inner_text() and "documented" in stage.inner_text().lower()
@@ -226,6 +245,81 @@ def test_search_folding_and_keys(show, content):
     for _ in range(4):
         tab.keyboard.press("ArrowDown")
     assert tab.locator("#right .line.found").count() == 1
+
+
+@pytest.mark.slow
+def test_a_path_that_the_run_did_not_take_is_documented_beside_the_run(show, content):
+    tab = show(content)
+    short = tab.inner_text("#short")
+    assert "of this run: torch.compile on a CPU" in short
+    tab.check('#path input[name=device][value="gpu"]')
+    assert "documented, not observed" in tab.inner_text("#status")
+    assert tab.inner_text("#short") == short
+    assert tab.locator("#stagelist .observed").count() == 0
+    boxes = tab.locator("#diagram .box.off text").evaluate_all(
+        "texts => texts.map(t => [getComputedStyle(t).fill, getComputedStyle(t).opacity])"
+    )
+    dim = tab.evaluate("getComputedStyle(document.querySelector('.dim')).color")
+    assert boxes and all(box == [dim, "1"] for box in boxes)
+    assert tab.locator("#diagram svg").bounding_box()["height"] < 720
+
+
+@pytest.mark.slow
+def test_a_reload_keeps_what_was_chosen(show, content):
+    tab = show(content)
+    tab.check('#path input[name=mode][value="eager"]')
+    line = Small.forward.__code__.co_firstlineno
+    tab.locator("#left .line").nth(line).click()
+    right = tab.locator("#right select").input_value()
+    tab.locator("#nav a", has_text="Time").click()
+    tab.reload()
+    tab.wait_for_selector("body[data-ready]")
+    assert tab.is_checked('#path input[name=mode][value="eager"]')
+    assert tab.locator("#left .line.pin").get_attribute("data-i") == str(line)
+    assert tab.locator("#right select").input_value() == right
+    assert 0 <= tab.locator("#time h2").bounding_box()["y"] < 200
+    tab.locator("#nav a", has_text="Time").focus()  # Escape lets go wherever the focus is
+    tab.keyboard.press("Escape")
+    assert tab.locator(".line.pin").count() == 0 and "line=" not in tab.url
+
+
+@pytest.mark.slow
+def test_source_lines_say_all_that_became_of_them(show, content):
+    tab = show(content)
+    marks = tab.locator("#left .line .marks")
+    line = Small.forward.__code__.co_firstlineno
+    assert marks.nth(line).inner_text() == "c" and marks.nth(line + 1).inner_text() == "c"
+    assert marks.nth(program.__code__.co_firstlineno + 2).inner_text() == "e"
+    assert "compiled" in marks.nth(line).get_attribute("title")
+
+
+@pytest.mark.slow
+def test_the_timeline_tells_what_an_event_was_and_goes_to_it(show, content):
+    tab = show(content)
+    box = tab.locator("#timeline canvas")
+    box.scroll_into_view_if_needed()
+    legend = tab.locator("#timeline .legend").all_inner_texts()
+    assert "graph" in legend and "generated kernel" in legend
+    data = data_of(content)["timeline"]
+    first = next(e for e in data["events"] if e[3] == "compiled")
+    end, place = max(e[1] for e in data["events"]), box.bounding_box()
+    x = (first[0] + first[1]) / 2 / end * place["width"]
+    tab.mouse.move(place["x"] + x, place["y"] + 8 + 24 * first[2] + 10)
+    told = tab.inner_text("#tip")
+    line = f"test_page.py:{program.__code__.co_firstlineno + 3}"
+    assert "captured and compiled in this call" in told and line in told
+    tab.mouse.down()
+    tab.mouse.up()
+    kept = tab.locator("#left .line.pin").all_inner_texts()
+    assert len(kept) == 1 and "compiled(rl.randn" in kept[0]
+    box.focus()
+    before = tab.locator("#timeline p").last.inner_text()
+    box.scroll_into_view_if_needed()
+    place = box.bounding_box()
+    tab.mouse.move(place["x"] + 300, place["y"] + 20)
+    tab.mouse.wheel(0, -300)
+    tab.wait_for_function("t => document.querySelector('#timeline > p:last-child').innerText !== t",
+                          arg=before)  # fmt: skip
 
 
 @pytest.mark.slow
