@@ -509,7 +509,8 @@ def same_number(value: Any, x: TensorVar) -> bool:
     return bool(value.layout.dtype == x.layout.dtype)
 
 
-PLAIN = (int, float, bool, str, bytes, complex, type(None), type(...), _core.dtype)
+WORDS = (eager.formats.layout, eager.memory_format)
+PLAIN = (int, float, bool, str, bytes, complex, type(None), type(...), _core.dtype, *WORDS)
 # What looks at elements, and may refuse them, when it runs.
 LOOKS = frozenset(
     "div floor_divide remainder fmod pow embedding gather index_select take take_along_dim scatter "

@@ -4,9 +4,11 @@ node, and what breaks the graph."""
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 from typing import Any
 
 from rushlight import _core, dtypes, eager
+from rushlight.eager import formats
 
 from .breaks import data_dependent, served, unsupported
 from .variables.numbers import SymInt, lift
@@ -228,9 +230,15 @@ def requires_grad_(frame: Any, x: TensorVar, requires_grad: bool = True) -> Any:
 
 
 def is_contiguous(frame: Any, x: TensorVar, memory_format: Any = None) -> bool:
-    if memory_format is not None:
-        raise unsupported("is_contiguous with a memory format", "it is not modelled")
-    return bool(x.layout.contiguous)
+    if memory_format is None or memory_format == "contiguous":
+        return bool(x.layout.contiguous)
+    if memory_format not in formats.RANKS:
+        raise unsupported("is_contiguous with a memory format", "eager mode tells what it takes")
+    if x.layout.rank != formats.RANKS[memory_format]:
+        return False
+    there, _ = formats.inside(x.layout.rank)
+    shape, strides = (tuple(p[d] for d in there) for p in (x.layout.shape, x.layout.strides))
+    return bool(replace(x.layout, shape=shape, strides=strides).contiguous)
 
 
 def element_size(frame: Any, x: TensorVar) -> int:

@@ -32,7 +32,9 @@ from .variables.objects import Cell, Instance, Lazy, Method, Opaque
 from .variables.tensor import TensorVar
 
 TENSORS = (_core.Tensor, nn.Parameter, nn.Buffer)
-CONSTANTS = (bool, str, bytes, complex, type(None), type(...), type(NotImplemented), _core.dtype)
+NONE_TYPES = (type(None), type(...), type(NotImplemented))
+WORDS = (eager.formats.layout, eager.memory_format)
+CONSTANTS = (bool, str, bytes, complex, *NONE_TYPES, _core.dtype, *WORDS)
 BY_IDENTITY = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
