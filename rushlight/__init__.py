@@ -20,6 +20,8 @@ _core.kernels_load(_os.path.join(_here, "lib"))
 
 from . import eager as _eager  # noqa: E402
 from .eager import *  # noqa: E402, F403
+from .eager import formats as _formats  # noqa: E402
+from .eager import storage as _storage  # noqa: E402
 from .eager import traits as _traits  # noqa: E402
 
 for _alias, _name in _eager.ALIASES.items():
@@ -55,6 +57,8 @@ if {"RUSHLIGHT_LOGS", "RUSHLIGHT_COMPILE_DEBUG", "RUSHLIGHT_NVTX"} & _os.environ
 
     start_logs()
 _LAZY = {
+    "accelerator": "accelerator",
+    "cpu": "cpu",
     "nn": "nn",
     "optim": "optim",
     "autograd": "autograd",
@@ -82,8 +86,16 @@ _LAZY_FUNCTIONS = {
     **dict.fromkeys(
         (
             "autocast",
+            "autocast_decrement_nesting",
+            "autocast_increment_nesting",
             "clear_autocast_cache",
+            "get_autocast_cpu_dtype",
             "get_autocast_dtype",
+            "get_autocast_gpu_dtype",
+            "is_autocast_cpu_enabled",
+            "set_autocast_cpu_dtype",
+            "set_autocast_cpu_enabled",
+            "set_autocast_gpu_dtype",
             "is_autocast_cache_enabled",
             "is_autocast_enabled",
             "set_autocast_cache_enabled",
@@ -98,6 +110,8 @@ _LAZY_FUNCTIONS = {
             "can_cast",
             "finfo",
             "get_default_device",
+            "get_deterministic_debug_mode",
+            "get_device_module",
             "get_float32_matmul_precision",
             "get_num_interop_threads",
             "iinfo",
@@ -108,14 +122,18 @@ _LAZY_FUNCTIONS = {
             "is_nonzero",
             "is_storage",
             "is_tensor",
+            "is_warn_always_enabled",
             "numel",
             "promote_types",
             "result_type",
             "set_default_device",
             "set_default_dtype",
+            "set_default_tensor_type",
+            "set_deterministic_debug_mode",
             "set_flush_denormal",
             "set_float32_matmul_precision",
             "set_num_interop_threads",
+            "set_warn_always",
             "typename",
             "use_deterministic_algorithms",
         ),
@@ -143,7 +161,98 @@ _LAZY_FUNCTIONS = {
         ),
         "eager.series",
     ),
-    **dict.fromkeys((*_traits.SOLVED, "lu_unpack"), "eager.older_solving"),
+    **dict.fromkeys(
+        (
+            *_traits.SOLVED,
+            "frobenius_norm",
+            "lu",
+            "lu_unpack",
+            "norm_except_dim",
+            "nuclear_norm",
+        ),
+        "eager.older_solving",
+    ),
+    **dict.fromkeys(("empty_permuted", "range"), "eager.rare_factories"),
+    **dict.fromkeys(
+        (
+            "as_strided_",
+            "as_strided_scatter",
+            "unsafe_chunk",
+            "unsafe_split",
+            "unsafe_split_with_sizes",
+        ),
+        "eager.copies",
+    ),
+    **dict.fromkeys(
+        (
+            "SymBool",
+            "SymFloat",
+            "SymInt",
+            "sym_float",
+            "sym_int",
+            "sym_ite",
+            "sym_max",
+            "sym_min",
+            "sym_not",
+            "sym_sqrt",
+            "sym_sum",
+        ),
+        "eager.symbolic",
+    ),
+    **dict.fromkeys(
+        (
+            "affine_grid_generator",
+            "batch_norm",
+            "bilinear",
+            "binary_cross_entropy_with_logits",
+            "celu_",
+            "channel_shuffle",
+            "conv_tbc",
+            "cosine_embedding_loss",
+            "ctc_loss",
+            "embedding_bag",
+            "embedding_renorm_",
+            "grid_sampler",
+            "grid_sampler_2d",
+            "grid_sampler_3d",
+            "hinge_embedding_loss",
+            "instance_norm",
+            "kl_div",
+            "margin_ranking_loss",
+            "max_pool1d_with_indices",
+            "native_batch_norm",
+            "native_channel_shuffle",
+            "native_dropout",
+            "pixel_shuffle",
+            "pixel_unshuffle",
+            "poisson_nll_loss",
+            "rms_norm",
+            "rrelu_",
+            "selu_",
+            "threshold_",
+            "triplet_margin_loss",
+        ),
+        "nn.functional.native",
+    ),
+    **dict.fromkeys(
+        (
+            "gru",
+            "gru_cell",
+            "lstm",
+            "lstm_cell",
+            "rnn_relu",
+            "rnn_relu_cell",
+            "rnn_tanh",
+            "rnn_tanh_cell",
+        ),
+        "nn.functional.native_rnn",
+    ),
+    **dict.fromkeys(("Event", "Stream"), "cuda.streams"),
+    **dict.fromkeys(("TypedStorage", "UntypedStorage"), "eager.storage"),
+    **dict.fromkeys(_formats.LAYOUTS, "eager.formats"),
+    "GradScaler": "amp",
+    "OutOfMemoryError": "errors",
+    "layout": "eager.formats",
     "default_generator": "eager.randomness",
     **dict.fromkeys(("angle", "conj", "imag", "polar", "real"), "eager.traits"),
     "fill": "eager.traits",
@@ -164,9 +273,20 @@ def __getattr__(name):
         found = getattr(importlib.import_module(f"rushlight.{_LAZY_FUNCTIONS[name]}"), name)
         globals()[name] = found
         return found
-    for names, made in ((_traits.TYPES, _traits.tensor_type), (_traits.WRITTEN, _traits.written)):
+    for names, made in (
+        (_traits.TYPES, _traits.tensor_type),
+        (_traits.WRITTEN, _traits.written),
+        (_storage.STORAGES, _storage.storage_type),
+    ):
         if name in names:
             globals()[name] = found = made(name)
+            return found
+    if name.endswith("_copy"):
+        from .eager.copies import copy_form
+
+        found = copy_form(name)
+        if found is not None:
+            globals()[name] = found
             return found
     if name in _PLANNED:
         raise AttributeError(f"rushlight.{name} is planned and not there yet (README, Status)")

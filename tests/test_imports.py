@@ -49,6 +49,8 @@ ROOMS: dict[str, set[str]] = {
     "backends": {"runtime", BINDINGS},
     "testing": {"eager"},
     "cuda": {"amp", "eager", "runtime", BINDINGS},
+    "accelerator": {"cuda", "eager"},
+    "cpu": set(),
     "utils": {"ops", "eager", BINDINGS},
     "serialization": {"interop"},
     "profiler": {"report", "runtime", BINDINGS},

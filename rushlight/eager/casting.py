@@ -274,6 +274,51 @@ def is_autocast_available(device_type):
     return device_type == "cpu"
 
 
+# ---- names of the past, one a device
+
+
+def is_autocast_cpu_enabled():
+    """`is_autocast_enabled("cpu")`."""
+    return is_autocast_enabled("cpu")
+
+
+def get_autocast_cpu_dtype():
+    """`get_autocast_dtype("cpu")`."""
+    return get_autocast_dtype("cpu")
+
+
+def get_autocast_gpu_dtype():
+    """`get_autocast_dtype("cuda")`."""
+    return get_autocast_dtype("cuda")
+
+
+def set_autocast_cpu_enabled(enabled):
+    """`set_autocast_enabled("cpu", enabled)`."""
+    set_autocast_enabled("cpu", enabled)
+
+
+def set_autocast_cpu_dtype(dtype):
+    """`set_autocast_dtype("cpu", dtype)`."""
+    set_autocast_dtype("cpu", dtype)
+
+
+def set_autocast_gpu_dtype(dtype):
+    """`set_autocast_dtype("cuda", dtype)`."""
+    set_autocast_dtype("cuda", dtype)
+
+
+def autocast_increment_nesting():
+    """One region more: the casts of weights are kept until the outermost one ends."""
+    state.depth += 1
+    return state.depth
+
+
+def autocast_decrement_nesting():
+    """One region less. How many there are is returned, as by its counterpart."""
+    state.depth -= 1
+    return state.depth
+
+
 # ---- functions with a backward of their own
 
 

@@ -231,9 +231,8 @@ def ones(
 
 def strides_like(input, memory_format):
     """Those of a dense tensor that lies in memory as `input` does; None for C order."""
-    if memory_format in ("channels_last", "channels_last_3d"):
-        like = formats.empty(tuple(input.shape), input.dtype, memory_format, "meta")
-        return like.stride()
+    if memory_format in formats.RANKS:
+        return formats.strides(tuple(input.shape), memory_format)
     if memory_format is not None and "preserve" not in str(memory_format):
         return None
     traced = isinstance(input, Array)
@@ -253,7 +252,7 @@ def strides_like(input, memory_format):
 def in_order(shape, strides, make):
     """What `make` gives of a shape in C order, its dims in the order of the strides: for values of
     a trace, which lie in no memory yet."""
-    order = sorted(range(len(shape)), key=lambda d: -int(strides[d]))
+    order = sorted(range(len(shape)), key=lambda d: (-int(strides[d]), shape[d] == 1))
     made = make(tuple(shape[d] for d in order))
     return TABLE["permute"].native(made, tuple(order.index(d) for d in range(len(shape))))
 
@@ -320,7 +319,10 @@ def ones_like(input, **options):
     return full_like(input, 1, **options)
 
 
-def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False, out=None):
+def arange(
+    start, end=None, step=1, *, dtype=None, device=None, requires_grad=False, out=None, layout=None,
+    pin_memory=False,
+):  # fmt: skip
     """start, start + step, ... below end. int64 for ints, float32 otherwise."""
     device = device_of(device)
     dtype = dtype_of(dtype)

@@ -20,6 +20,28 @@ class memory_format(str):
         return (memory_format, (str(self),))
 
 
+class layout(str):
+    """How a tensor stores its elements. All tensors here are `strided`; the other names are for
+    programs that ask.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return f"rushlight.{str(self)}"
+
+    def __reduce__(self):
+        return (layout, (str(self),))
+
+
+LAYOUTS = {
+    name: layout(name)
+    for name in (
+        "strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged".split()
+    )
+}
+globals().update(LAYOUTS)
+strided = LAYOUTS["strided"]
 NAMES = {
     "contiguous": "contiguous_format",
     "preserve": "preserve_format",
@@ -46,6 +68,16 @@ def check(operator, rank, wanted):
 def inside(rank):
     """The order of dims with the channels innermost, and the way back."""
     return (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
+
+
+def strides(shape, wanted):
+    """Of a dense tensor in a format with the channels innermost."""
+    order, _ = inside(len(shape))
+    check("empty_like", len(shape), wanted)
+    found, step = [0] * len(shape), 1
+    for d in reversed(order):
+        found[d], step = step, step * (shape[d] or 1)
+    return tuple(found)
 
 
 def laid(x, wanted, operator="contiguous", copy=False):

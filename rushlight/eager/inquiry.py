@@ -285,3 +285,61 @@ def is_inference_mode_enabled():
     from .modes import INFERENCE
 
     return bool(_core.mode() & INFERENCE)
+
+
+DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_deterministic_debug_mode(debug_mode):
+    """0 or "default", 1 or "warn", 2 or "error": `use_deterministic_algorithms` by one word."""
+    if not isinstance(debug_mode, (int, str)):
+        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+    if debug_mode not in (*DEBUG_MODES, 0, 1, 2):
+        raise RuntimeError(
+            "invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got "
+            f"{debug_mode}"
+        )
+    level = DEBUG_MODES.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
+    use_deterministic_algorithms(level > 0, warn_only=level == 1)
+
+
+def get_deterministic_debug_mode():
+    """0: default, 1: warn, 2: error."""
+    return int(_switches["deterministic"]) * (1 if _switches["warn_only"] else 2)
+
+
+def set_default_tensor_type(t):
+    """PyTorch's older form of `set_default_dtype` (and `set_default_device`, for types of CUDA
+    tensors). TypeError for types that are not floating.
+    """
+    from .traits import TYPES
+
+    name = t if isinstance(t, str) else getattr(t, "__name__", "")
+    parts = name.split(".")
+    if parts[-1] not in TYPES:
+        raise TypeError(f"invalid type object: {t!r}")
+    dtype = native(TYPES[parts[-1]])
+    if not dtype.is_floating_point:
+        raise TypeError("only floating-point types are supported as the default type")
+    set_default_dtype(dtype)
+    set_default_device("cuda" if "cuda" in parts else None)
+
+
+def set_warn_always(b):
+    """Accepted: what is told once a process is told by Python's own filters."""
+    _switches["warn"] = bool(b)
+
+
+def is_warn_always_enabled():
+    return _switches["warn"]
+
+
+def get_device_module(device=None):
+    """The package's module for a kind of device: `rushlight.cuda` or `rushlight.cpu`."""
+    import importlib
+
+    if device is None:
+        kind = "cuda" if _core.cuda_available()[0] else "cpu"
+    else:
+        kind = _core.resolve_device(device).type if device != "cuda" else "cuda"
+    return importlib.import_module(f"rushlight.{kind}")

@@ -256,7 +256,7 @@ METHODS = {
     "is_cuda": property(lambda self: self.device.type == "cuda"),
     "is_meta": property(lambda self: self.device.type == "meta"),
     "type_as": lambda self, other: to(self, other),
-    "layout": property(lambda self: "strided"),
+    "layout": property(lambda self: formats.strided),
     "nbytes": property(lambda self: self.numel() * self.element_size()),
 }
 

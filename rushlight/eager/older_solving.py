@@ -10,6 +10,7 @@ from .solving import (  # noqa: F401
     given,
     logdet,
     lu_unpack,
+    op,
     slogdet,
     solve_triangular,
 )
@@ -20,6 +21,8 @@ triangular_result = namedtuple(  # type: ignore[name-match]
     "triangular_solve", ("solution", "cloned_coefficient")
 )
 svd_result = namedtuple("svd", ("U", "S", "V"))  # type: ignore[name-match]
+lu_result = namedtuple("LU", ("LU", "pivots"))  # type: ignore[name-match]
+lu_infos = namedtuple("LU", ("LU", "pivots", "infos"))  # type: ignore[name-match]
 
 
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False, *, out=None):
@@ -53,3 +56,45 @@ def lu_solve(b, LU_data, LU_pivots, *, out=None):
 def cholesky(input, upper=False, *, out=None):
     """PyTorch's older form of `linalg.cholesky`."""
     return given(out, solving.cholesky(input, upper=upper))
+
+
+def lu(A, *, pivot=True, get_infos=False, out=None):
+    """(factors, pivots), with get_infos an info too: PyTorch's older form of `linalg.lu_factor`."""
+    if not pivot:
+        raise RuntimeError("[lu] LU without pivoting is not implemented on the CPU")
+    found = solving.lu_factor_ex(A)
+    if not get_infos and bool((found.info != 0).any()):
+        raise RuntimeError(f"[lu] U[{int(found.info.max())},...] is zero and using it divides by 0")
+    return given(out, lu_infos(*found) if get_infos else lu_result(*found[:2]))
+
+
+def frobenius_norm(input, dim=(), keepdim=False, *, out=None):
+    """The 2-norm over the given dims: of a matrix, PyTorch's older form of `linalg.norm`."""
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    if len(dims) > 2:
+        raise RuntimeError(f"[frobenius_norm] expected at most 2 dims, got {list(dims)}")
+    return given(out, op("linalg_vector_norm")(input, 2, dims or None, keepdim))
+
+
+def nuclear_norm(input, dim=None, keepdim=False, *, out=None):
+    """The sum of the singular values of matrices in two dims: PyTorch's older form of
+    `linalg.matrix_norm(input, "nuc")`.
+    """
+    if dim is None:
+        if input.dim() != 2:
+            raise RuntimeError(
+                f"[nuclear_norm] expected a tensor of 2 dims, got one of {input.dim()}"
+            )
+        dim = (0, 1)
+    values = solving.svdvals(input.movedim(tuple(dim), (-2, -1))).sum(-1)
+    if keepdim:
+        for d in sorted(d % input.dim() for d in dim):
+            values = values.unsqueeze(d)
+    return given(out, values)
+
+
+def norm_except_dim(v, pow=2, dim=0):
+    """The p-norm over all dims but one, dims kept; dim -1: over all, without dims."""
+    if dim == -1:
+        return v.norm(pow)
+    return op("linalg_vector_norm")(v, pow, tuple(d for d in range(v.dim()) if d != dim), True)

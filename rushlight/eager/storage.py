@@ -98,6 +98,146 @@ class UntypedStorage:
         return f"UntypedStorage(nbytes={self.nbytes()}, device={str(self.device)!r})"
 
 
+class TypedStorage:
+    """Memory as elements of one dtype: PyTorch's older form of a storage.
+
+    `TypedStorage(size, dtype=...)`: memory as it is found; `TypedStorage(sequence, dtype=...)`;
+    `TypedStorage(wrap_storage=untyped, dtype=...)`. `tensor.storage()` gives that of a tensor.
+    """
+
+    __slots__ = ("_untyped", "dtype")
+    default: object = None  # of the classes named after a dtype
+
+    def __init__(self, *args, wrap_storage=None, dtype=None, device=None):
+        self.dtype = dtype or self.default or _core.get_default_dtype()
+        if wrap_storage is not None:
+            if args or not isinstance(wrap_storage, UntypedStorage):
+                raise TypeError("arguments besides wrap_storage, or it is no UntypedStorage")
+            self._untyped = wrap_storage
+            return
+        if len(args) > 1:
+            raise TypeError(f"TypedStorage takes one size or sequence, got {len(args)} arguments")
+        given = args[0] if args else 0
+        if isinstance(given, int):
+            flat = _core.empty((given,), self.dtype, device)
+        else:
+            flat = _core.tensor(list(given), self.dtype, "cpu" if device is None else device)
+        self._untyped = storage_of(flat)
+
+    def _flat(self):
+        """All elements, as a one-dimensional tensor on this memory."""
+        return self._untyped.tensor(self.dtype, 0, (self.size(),), (1,))
+
+    def untyped(self):
+        return self._untyped
+
+    @property
+    def device(self):
+        return self._untyped.device
+
+    def size(self):
+        return self._untyped.nbytes() // self.dtype.itemsize
+
+    __len__ = size
+
+    def element_size(self):
+        return self.dtype.itemsize
+
+    def nbytes(self):
+        return self._untyped.nbytes()
+
+    def data_ptr(self):
+        return self._untyped.data_ptr()
+
+    def tolist(self):
+        return self._flat().tolist()
+
+    def __iter__(self):
+        return iter(self.tolist())
+
+    def __getitem__(self, place):
+        if not isinstance(place, int):
+            raise RuntimeError("slices of a storage are only supported for UntypedStorage")
+        return self._flat()[place].item()
+
+    def __setitem__(self, place, value):
+        self._flat()[place] = value
+
+    def fill_(self, value):
+        self._flat().fill_(value)
+        return self
+
+    def copy_(self, source, non_blocking=None):
+        self._flat().copy_(source._flat())
+        return self
+
+    def clone(self):
+        return TypedStorage(wrap_storage=storage_of(self._flat().clone()), dtype=self.dtype)
+
+    def cpu(self):
+        return TypedStorage(wrap_storage=self._untyped.cpu(), dtype=self.dtype)
+
+    def type(self):
+        return f"rushlight.{type_name(self.dtype)}"
+
+    def __eq__(self, other):
+        same = isinstance(other, TypedStorage) and self.dtype is other.dtype
+        return same and self.data_ptr() == other.data_ptr() and self.size() == other.size()
+
+    __hash__ = object.__hash__
+
+    def __repr__(self):
+        numbers = "\n ".join(str(v) for v in self)
+        what = f"dtype={self.dtype}, device={self.device}"
+        return f" {numbers}\n[TypedStorage({what}) of size {self.size()}]"
+
+    @classmethod
+    def __class_getitem__(cls, item):
+        return cls
+
+
+# Classes named after a dtype: constructors of a TypedStorage of that dtype.
+STORAGES = {
+    "FloatStorage": "float32",
+    "DoubleStorage": "float64",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+}
+
+
+def type_name(dtype):
+    return next(name for name, known in STORAGES.items() if known == dtype.name)
+
+
+class OfOneType(type):
+    """`isinstance(x, FloatStorage)` asks for the dtype."""
+
+    def __instancecheck__(cls, x):
+        return isinstance(x, TypedStorage) and x.dtype is cls.default
+
+
+def storage_type(name):
+    """The class of that name, e.g. "FloatStorage"."""
+    fields = {
+        "default": getattr(_core, STORAGES[name]), "__module__": "rushlight", "__slots__": (),
+        "__doc__": f"TypedStorage of {STORAGES[name]}.",
+    }  # fmt: skip
+    return OfOneType(name, (TypedStorage,), fields)
+
+
+def typed_storage_of(tensor):
+    """PyTorch's older form of `untyped_storage`, with the tensor's dtype."""
+    return TypedStorage(wrap_storage=storage_of(tensor), dtype=tensor.dtype)
+
+
 KNOWN = WeakValueDictionary()  # (address, bytes) -> UntypedStorage
 
 
@@ -204,6 +344,7 @@ def deepcopy(self, memo):
 
 METHODS = {
     "untyped_storage": storage_of,
+    "storage": typed_storage_of,
     "__reduce_ex__": reduce_ex,
     "__deepcopy__": deepcopy,
 }

@@ -335,7 +335,7 @@ WRITTEN = frozenset(
     exp2_ expm1_ fill_ fix_ floor_ frac_ index_put_ ldexp_ log_ log10_ log1p_ log2_ logit_
     nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_
     sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_ detach detach_ resize_as_ is_same_size is_signed
-    get_device is_conj is_neg conj resolve_conj resolve_neg
+    get_device is_conj is_neg conj conj_physical_ resolve_conj resolve_neg
     """.split()
 )
 

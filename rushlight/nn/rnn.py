@@ -170,27 +170,10 @@ class RNNBase(Module):
 
     def _run(self, data, sizes, firsts):
         """Rows of all steps through all layers: (rows, [last states of each kind])."""
-        directions = 2 if self.bidirectional else 1
-        lasts = [[] for _ in firsts]
-        fast = not self.proj_size
-        for layer in range(self.num_layers):
-            outs = []
-            for direction in range(directions):
-                at = layer * directions + direction
-                w_ih, w_hh, *rest = (getattr(self, name) for name in self._all_weights[at])
-                biases, projection = (rest[:2], rest[2:]) if self.bias else ([None, None], rest)
-                states = [first[at] for first in firsts]
-                weights = (w_ih, w_hh, *biases, *projection)
-                out, *last = recurrent.recurrent_layer(
-                    self.mode, sizes, direction == 1, data, *states, *weights, fast=fast
-                )
-                outs.append(out)
-                for kind, state in zip(lasts, last, strict=True):
-                    kind.append(state)
-            data = outs[0] if directions == 1 else eager.cat(outs, 1)
-            if self.dropout and self.training and layer < self.num_layers - 1:
-                data = F.dropout(data, self.dropout, True)
-        return data, [eager.stack(kind) for kind in lasts]
+        dropout = self.dropout if self.training else 0.0
+        return run_layers(
+            self.mode, data, sizes, firsts, self.all_weights, self.bias, self.bidirectional, dropout
+        )
 
     def _call(self, input, hx, name, states_of):
         """forward of all kinds. states_of(hx, batched, batch): its states as (layers, batch,
@@ -230,6 +213,35 @@ class RNNBase(Module):
         if not batched:
             return out.squeeze(1), [s.squeeze(1) for s in lasts]
         return (out.transpose(0, 1) if self.batch_first else out), lasts
+
+
+def run_layers(mode, data, sizes, firsts, weights, biased, bidirectional, dropout):
+    """Rows of all steps through all layers: (rows, [last states of each kind]).
+
+    sizes: the rows of each step. firsts: the first states of each kind. weights: a list for each
+    layer and direction; dropout: between layers.
+    """
+    directions = 2 if bidirectional else 1
+    layers = len(weights) // directions
+    lasts = [[] for _ in firsts]
+    for layer in range(layers):
+        outs = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            w_ih, w_hh, *rest = weights[at]
+            biases, projection = (rest[:2], rest[2:]) if biased else ([None, None], rest)
+            states = [first[at] for first in firsts]
+            out, *last = recurrent.recurrent_layer(
+                mode, sizes, direction == 1, data, *states, w_ih, w_hh, *biases, *projection,
+                fast=not projection,
+            )  # fmt: skip
+            outs.append(out)
+            for kind, state in zip(lasts, last, strict=True):
+                kind.append(state)
+        data = outs[0] if directions == 1 else eager.cat(outs, 1)
+        if dropout and layer < layers - 1:
+            data = F.dropout(data, dropout, True)
+    return data, [eager.stack(kind) for kind in lasts]
 
 
 class _OneState(RNNBase):

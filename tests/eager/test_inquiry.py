@@ -165,3 +165,78 @@ def test_switches():
         assert rushlight.is_inference_mode_enabled()
     assert not rushlight.is_inference_mode_enabled()
     assert rushlight.inf == float("inf") and rushlight.newaxis is None and rushlight.pi > 3.14
+
+
+def test_switches_of_the_past(oracle):
+    for lib in (rushlight, oracle):
+        for mode, level in (("warn", 1), (2, 2), ("default", 0)):
+            lib.set_deterministic_debug_mode(mode)
+            assert lib.get_deterministic_debug_mode() == level
+        with pytest.raises(RuntimeError, match="expected one of"):
+            lib.set_deterministic_debug_mode("x")
+        lib.set_warn_always(True)
+        assert lib.is_warn_always_enabled()
+        lib.set_warn_always(False)
+    try:
+        rushlight.set_default_tensor_type(rushlight.DoubleTensor)
+        assert rushlight.ones(1).dtype is rushlight.float64
+        rushlight.set_default_tensor_type("torch.FloatTensor")
+        assert rushlight.ones(1).dtype is rushlight.float32
+        with pytest.raises(TypeError, match="only floating"):
+            rushlight.set_default_tensor_type("torch.LongTensor")
+    finally:
+        rushlight.set_default_dtype(rushlight.float32)
+
+
+def test_autocast_of_the_past():
+    assert rushlight.get_autocast_gpu_dtype() is rushlight.float16
+    assert not rushlight.is_autocast_cpu_enabled()
+    with rushlight.autocast("cpu", rushlight.float16):
+        assert rushlight.is_autocast_cpu_enabled()
+        assert rushlight.get_autocast_cpu_dtype() is rushlight.float16
+    rushlight.set_autocast_cpu_dtype(rushlight.float16)
+    assert rushlight.get_autocast_cpu_dtype() is rushlight.float16
+    rushlight.set_autocast_cpu_dtype(rushlight.bfloat16)
+    assert rushlight.autocast_increment_nesting() == 1
+    assert rushlight.autocast_decrement_nesting() == 0
+
+
+SIZES = ["max(1, 2.5)", "max(3, 2)", "min(1, 2.0)", "int(2.7)", "int(-2.7)", "float(2)",
+         "not(True)", "sum([1, 2, 3])", "ite(True, 1, 2)", "sqrt(4)"]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", SIZES)
+def test_arithmetic_on_sizes(oracle, call):
+    ours, theirs = (eval(f"lib.sym_{call}", {"lib": lib}) for lib in (rushlight, oracle))
+    assert ours == theirs and type(ours) is type(theirs)
+
+
+def test_arithmetic_on_sizes_that_vary():
+    def function(x):
+        n = x.shape[0]
+        return x * rushlight.sym_max(n, 3) + rushlight.sym_min(n, 2.5) + rushlight.sym_float(n)
+
+    compiled = rushlight.compile(function, backend="eager", fullgraph=True, dynamic=True)
+    for n in (2, 5, 6):
+        x = rushlight.ones(n)
+        assert compiled(x).tolist() == function(x).tolist()
+    assert not isinstance(3, rushlight.SymInt) and not isinstance(3.0, rushlight.SymFloat)
+
+
+def test_the_device_beside_the_cpu(oracle):
+    ours, theirs = rushlight.accelerator, oracle.accelerator
+    if ours.is_available() or theirs.is_available():
+        pytest.skip("there is one")
+    assert ours.current_accelerator() is theirs.current_accelerator() is None
+    assert ours.device_count() == theirs.device_count() == 0
+    for name in ("current_device_index", "synchronize", "current_stream"):
+        for lib in (ours, theirs):
+            with pytest.raises(RuntimeError, match="Cannot access accelerator device"):
+                getattr(lib, name)()
+    with ours.device_index(None):
+        pass
+    cpu = rushlight.get_device_module("cpu")
+    assert cpu is rushlight.cpu and cpu.device_count() == 1 and cpu.current_device() == "cpu"
+    assert rushlight.get_device_module() is cpu and rushlight.get_device_module("cuda").__name__
+    with pytest.raises(RuntimeError):
+        rushlight.get_device_module("foo")
