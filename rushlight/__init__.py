@@ -63,6 +63,7 @@ _LAZY = {
     "optim": "optim",
     "autograd": "autograd",
     "report": "report",
+    "func": "func",
     "fx": "fx",
     "interop": "interop",
     "cuda": "cuda",
@@ -251,6 +252,7 @@ _LAZY_FUNCTIONS = {
     **dict.fromkeys(("TypedStorage", "UntypedStorage"), "eager.storage"),
     **dict.fromkeys(_formats.LAYOUTS, "eager.formats"),
     "GradScaler": "amp",
+    "vmap": "func",
     "OutOfMemoryError": "errors",
     "layout": "eager.formats",
     "default_generator": "eager.randomness",
@@ -261,7 +263,7 @@ _LAZY_FUNCTIONS = {
     "load": "interop.checkpoint",
     "compile": "pipeline",
 }
-_PLANNED = ("distributed", "export", "func", "vmap")
+_PLANNED = ("distributed", "export")
 
 
 def __getattr__(name):

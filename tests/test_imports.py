@@ -50,6 +50,7 @@ ROOMS: dict[str, set[str]] = {
     "testing": {"eager"},
     "cuda": {"amp", "eager", "runtime", BINDINGS},
     "accelerator": {"cuda", "eager"},
+    "func": {"autograd", "eager", "nn", "utils"},
     "cpu": set(),
     "utils": {"ops", "eager", BINDINGS},
     "serialization": {"interop"},

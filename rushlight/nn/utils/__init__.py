@@ -23,4 +23,4 @@ from rushlight.nn.utils.vectors import parameters_to_vector, vector_to_parameter
 from rushlight.nn.utils.weight_hook import apply as weight_norm
 from rushlight.nn.utils.weight_hook import remove as remove_weight_norm
 
-from . import parametrizations, parametrize, rnn
+from . import parametrizations, parametrize, rnn, stateless

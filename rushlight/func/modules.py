@@ -1,0 +1,25 @@
+"""The states of several modules as one."""
+
+from rushlight import eager
+
+
+def stack_module_state(models):
+    """({name: the parameters of all models, stacked}, the same of buffers): for `vmap` over an
+    ensemble of modules of one class. Parameters are new leaves. RuntimeError for no models, for
+    models of several classes or modes.
+    """
+    models = list(models)
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if any(m.training != models[0].training for m in models):
+        raise RuntimeError("stack_module_state: Expected all models to have the same mode.")
+    if any(type(m) is not type(models[0]) for m in models):
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    parameters, buffers = {}, {}
+    for name, first in models[0].named_parameters():
+        stacked = eager.stack([dict(m.named_parameters())[name] for m in models]).detach()
+        parameters[name] = stacked.requires_grad_(first.requires_grad)
+    for name, first in models[0].named_buffers():
+        stacked = eager.stack([dict(m.named_buffers())[name] for m in models]).detach()
+        buffers[name] = stacked.requires_grad_(first.requires_grad)
+    return parameters, buffers
