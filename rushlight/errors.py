@@ -12,11 +12,14 @@ line stands in a note below it, so that a deep stack still names it.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from types import FrameType
 from typing import Any, NamedTuple
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = re.compile(r"/(site|dist)-packages/")
 
 
 class Where(NamedTuple):
@@ -38,16 +41,28 @@ class Where(NamedTuple):
 
 
 def user_line(frame: FrameType | None = None) -> Where | None:
-    """The innermost frame outside the package (from `frame`, or from the caller on); None where all
-    are inside."""
+    """The innermost frame of the user's code (from `frame`, or from the caller on), where there is
+    none the innermost one outside the package; None where all are inside."""
     if frame is None:
         frame = sys._getframe(1)
+    library = None
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_PACKAGE, "<frozen ")):
-            return Where(file, frame.f_lineno, frame.f_code.co_qualname)
+        if not file.startswith((_PACKAGE, "<graph ")):
+            if of_user(file):
+                return Where(file, frame.f_lineno, frame.f_code.co_qualname)
+            if library is None:
+                library = Where(file, frame.f_lineno, frame.f_code.co_qualname)
         frame = frame.f_back
-    return None
+    return library
+
+
+def of_user(file: str) -> bool:
+    """Whether a file is the user's: neither the package's nor an installed library's, nor made by
+    either."""
+    if file.startswith((_PACKAGE, _LIBRARY, "<frozen ", "<graph ")):
+        return False
+    return _INSTALLED.search(file) is None
 
 
 class UserError(Exception):

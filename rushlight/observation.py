@@ -298,16 +298,20 @@ class Recording:
 
     @staticmethod
     def _reads(calls: Any) -> dict[str, Any]:
-        """{"reads": [{line, what, count, ns}, ...]}, the most frequent first; {} where there are
-        none."""
-        rows: dict[tuple[str, str], list[int]] = {}
+        """{"reads": [{line, what, count, ns, host}, ...]}, the most frequent first; {} where there
+        are none. `host`: what is read is an optimizer's own number, which a GPU program keeps on
+        the host."""
+        rows: dict[tuple[str, str, bool], list[int]] = {}
         for call in calls.of_reads:
-            row = rows.setdefault((call.where, call.operator), [0, 0])
+            host = call.ran.startswith("optim/")
+            own = "of the optimizer's own numbers" if host else f"in rushlight's {call.ran}"
+            what = f"{call.operator} {own}" if call.ran else call.operator
+            row = rows.setdefault((call.where, what, host), [0, 0])
             row[0] += 1
             row[1] += call.ns
         made = [
-            {"line": line, "what": what, "count": count, "ns": ns}
-            for (line, what), (count, ns) in rows.items()
+            {"line": line, "what": what, "count": count, "ns": ns, "host": host}
+            for (line, what, host), (count, ns) in rows.items()
             if line  # others are an operator's own
         ]
         return {"reads": sorted(made, key=lambda row: -row["count"])} if made else {}

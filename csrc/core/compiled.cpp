@@ -148,7 +148,11 @@ PyObject* compiled_serve(CompiledFunction* cf, PyObject* function, Bound& b, PyO
     size_t nargsf, PyObject* names, bool* original) {
   Ref answer;
   std::optional<RecordScope> record;
-  if (mode & kRecords) record.emplace(cf->code->co_qualname, "compiled");
+  if (mode & kRecords)  // a piece after a break is known by its function's name
+    record.emplace(PyFunction_Check(cf->callable)
+                       ? reinterpret_cast<PyFunctionObject*>(cf->callable)->func_qualname
+                       : cf->code->co_qualname,
+        "compiled");
   const CompiledFunction* owner = cf->origin ? cf->origin : cf;
   int64_t misses = owner->misses;
   Ref target = decide(cf, function, b, args, nargsf, names, &answer);

@@ -364,13 +364,15 @@ void store_scalar(DType dtype, char* at, PyObject* o) {
 
 namespace {
 
-// A read of numbers, which makes Python wait for a device: recorded with its line.
+// A read of numbers, which makes Python wait for a device: recorded with its line, and with the
+// package's own where that is who reads.
 class ReadScope {
  public:
-  ReadScope(const char* name, Tensor* t) {
+  explicit ReadScope(Tensor* t) {
     if (!(mode & kRecords)) return;
-    Ref text(check(PyUnicode_InternFromString(name)));
+    Ref text(check(PyUnicode_InternFromString(WaitName::now())));
     record_.emplace(text.py(), "read");
+    record_->ran(package_line(), true);
     PyObject* value = reinterpret_cast<PyObject*>(t);
     record_->inputs(&value, 1);
   }
@@ -387,14 +389,14 @@ PyObject* tensor_item(Tensor* t) {
   if (t->layout->device == Device::Meta)
     raise(PyExc_RuntimeError, "Tensor.item() cannot be called on meta tensors");
   WaitName name("item");
-  ReadScope read("item", t);
+  ReadScope read(t);
   Own<Tensor> host = on_host(t);
   return scalar_of(t->layout->dtype, data_of(host.get())).release();
 }
 
 PyObject* tensor_tolist(Tensor* t) {
   WaitName name("tolist");
-  ReadScope read("tolist", t);
+  ReadScope read(t);
   Own<Tensor> host = on_host(t);
   return nested(host->layout, data_of(host.get()), 0);
 }

@@ -12,6 +12,7 @@
 
 #include "devices.h"
 #include "dtype.h"
+#include "records.h"
 #include "tensor.h"
 
 namespace core {
@@ -95,37 +96,68 @@ std::vector<PyObject*>& pending() {
 }
 bool draining = false;
 
-// The library's module that calls what `with` blocks and decorators wrap.
-const std::string& contextlib_file() {
-  static const std::string path = [] {
-    Ref module(PyImport_ImportModule("contextlib"));
+// Where the standard library lies: who called it is the user.
+const std::string& library_folder() {
+  static const std::string folder = [] {
+    Ref module(PyImport_ImportModule("os"));
     Ref file(module ? PyObject_GetAttrString(module.py(), "__file__") : nullptr);
     const char* text = file ? PyUnicode_AsUTF8(file.py()) : nullptr;
+    std::string path(text ? text : "");
     PyErr_Clear();
-    return std::string(text ? text : "");
+    size_t slash = path.rfind('/');
+    return slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
   }();
-  return path;
+  return folder;
+}
+
+bool in_folder(const char* file, const std::string& folder) {
+  return !folder.empty() && !std::strncmp(file, folder.c_str(), folder.size());
+}
+bool of_library(const char* file) {
+  return in_folder(file, library_folder()) || std::strstr(file, "/site-packages/") ||
+         std::strstr(file, "/dist-packages/") || !std::strncmp(file, "<frozen ", 8);
+}
+
+std::string place_text(PyFrameObject* frame, const char* file, const char* name) {
+  return std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame)) + " in " + name;
 }
 
 }  // namespace
 
 std::string user_line() {
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-  std::string text;
+  std::string text, library;  // the second: where nobody else is there
   while (frame) {
     PyCodeObject* code = PyFrame_GetCode(frame);
     const char* file = PyUnicode_AsUTF8(code->co_filename);
-    const char* name = PyUnicode_AsUTF8(code->co_name);
-    bool inside = file && !package_folder().empty() &&
-                  !std::strncmp(file, package_folder().c_str(), package_folder().size());
-    inside = inside || (file && contextlib_file() == file);  // of a decorated function
-    if (file && name && !inside)
-      text = std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame)) + " in " + name;
+    const char* name = PyUnicode_AsUTF8(code->co_qualname);
+    const bool inside = !file || !name || in_folder(file, package_folder()) ||
+                        !std::strncmp(file, "<graph ", 7);
+    if (!inside && of_library(file)) {
+      if (library.empty()) library = place_text(frame, file, name);
+    } else if (!inside) {
+      text = place_text(frame, file, name);
+    }
     Py_DECREF(code);
     PyFrameObject* back = text.empty() ? PyFrame_GetBack(frame) : nullptr;
     Py_DECREF(frame);
     frame = back;
   }
+  return text.empty() ? library : text;
+}
+
+std::string package_line() {
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  if (!frame) return "";
+  PyCodeObject* code = PyFrame_GetCode(frame);
+  const char* file = PyUnicode_AsUTF8(code->co_filename);
+  const char* name = PyUnicode_AsUTF8(code->co_name);
+  std::string text;
+  if (file && name && in_folder(file, package_folder()))
+    text = place_text(frame, file + package_folder().size(), name);
+  PyErr_Clear();
+  Py_DECREF(code);
+  Py_DECREF(frame);
   return text;
 }
 

@@ -47,11 +47,12 @@ void cuda_add(Tensor* dst, Tensor* src);
 void cuda_register();  // the runtime and its allocator, with core and rt
 
 // cuda_waits.cpp
-// What the host waits for, as records name it: "item", "tolist", "copy to host".
+// What the host waits for, as records name it: "item", "bool(tensor)", "tolist", "copy to host".
 class WaitName {
  public:
   explicit WaitName(const char* name);
   ~WaitName();
+  static const char* now();  // the outermost one, which is the user's
   WaitName(const WaitName&) = delete;
 
  private:

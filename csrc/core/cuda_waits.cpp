@@ -49,6 +49,7 @@ WaitName::WaitName(const char* given) : saved_(wait_name) {
   if (!wait_name) wait_name = given;  // the outermost name is the user's
 }
 WaitName::~WaitName() { wait_name = saved_; }
+const char* WaitName::now() { return name(); }
 
 void cuda_wait_allowed() {
   if (sync_mode == kSilent) return;

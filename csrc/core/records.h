@@ -6,6 +6,9 @@
 
 namespace core {
 
+// core.cpp: "optim/each.py:73 in counted", where the innermost frame is one of the package's
+std::string package_line();
+
 // One call being recorded; nests. Made only when the mode word says so. Kinds that are no
 // operator's: "compiled" (a call of a compiled function), "graph" (a labelled program), "fused" (a
 // kernel of one).

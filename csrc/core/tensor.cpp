@@ -294,7 +294,7 @@ int truth(PyObject* o) {
     if (t->layout->numel != 1)
       raise(PyExc_RuntimeError, "Boolean value of Tensor with %s is ambiguous",
           t->layout->numel ? "more than one value" : "no values");
-    WaitName name("bool");
+    WaitName name("bool(tensor)");
     Ref value(tensor_item(t));
     return check(PyObject_IsTrue(value.py()));
   });
@@ -313,6 +313,7 @@ PyObject* as_int(PyObject* o) {
     Tensor* t = tensor_of(o);
     if (t->layout->numel != 1)
       raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+    WaitName name("int(tensor)");
     return check(PyNumber_Long(real_number(t, "int64_t").py()));
   });
 }
@@ -321,6 +322,7 @@ PyObject* as_float(PyObject* o) {
     Tensor* t = tensor_of(o);
     if (t->layout->numel != 1)
       raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+    WaitName name("float(tensor)");
     return check(PyNumber_Float(real_number(t, "double").py()));
   });
 }
@@ -330,6 +332,7 @@ PyObject* as_index(PyObject* o) {
     if (t->layout->numel != 1 || rl::is_differentiable(t->layout->dtype))
       raise(
           PyExc_TypeError, "only integer tensors of a single element can be converted to an index");
+    WaitName name("index(tensor)");
     return check(PyNumber_Long(Ref(tensor_item(t)).py()));
   });
 }

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import abc
 import operator
-import os
 import types
 from typing import Any
 
 from rushlight import _core, sym, trace
-from rushlight.errors import user_line
+from rushlight.errors import of_user, user_line
 from rushlight.fx.captured import CallGraph, CallNode
 from rushlight.nn.module import Module
 
@@ -28,8 +27,6 @@ from .variables.numbers import SymFloat, SymInt, hint, hint_fixed
 from .variables.objects import Cell, Function, Instance, Lazy, Method, Opaque, Reenter
 from .variables.tensor import TensorVar
 from .wrapping import Wrapping
-
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Shadow:
@@ -92,10 +89,10 @@ class Capture(Operators, Wrapping):
     # ---- the user's place
 
     def where(self) -> str:
-        """The innermost line outside the package, as file:line; where all is inside (a module of
-        `nn` was compiled), the line that called."""
+        """The innermost line of the user's code, as file:line; where none is (a module of `nn` was
+        compiled), the line that called."""
         for frame in reversed(self.frames):
-            if not frame.file.startswith(PACKAGE):
+            if of_user(frame.file):
                 return f"{frame.file}:{frame.line}"
         if self.caller is None:
             place = user_line()
@@ -118,7 +115,7 @@ class Capture(Operators, Wrapping):
     def stack(self) -> tuple[str, ...]:
         """The user's frames, outermost first; all of them where none is the user's."""
         told = [(f.file, f"{f.file}:{f.line} in {f.name}") for f in self.frames]
-        mine = tuple(text for file, text in told if not file.startswith(PACKAGE))
+        mine = tuple(text for file, text in told if of_user(file))
         return mine or tuple(text for _, text in told)
 
     # ---- guards

@@ -94,6 +94,12 @@ class Record:
         self.number = next(NUMBERS)
         self.compiled: Any = None  # weak reference to the compiled function
 
+    @property
+    def line(self) -> int:
+        """Of the break that this is a piece after; 0 where it is a function of the user's."""
+        known = RESUMES.get(self.function.__code__)
+        return 0 if known is None else known.line
+
     # ---- a call that no entry serves
 
     def miss(self, compiled: Any, args: tuple, kwargs: dict, failures: Any) -> Any:
@@ -113,7 +119,7 @@ class Record:
             if known is None or not 0 <= index < len(known.guards):
                 continue
             guard = known.guards[index]
-            told = explain_failure(guard, seen)
+            told = explain_failure(guard, seen, self.line)
             reasons.refuse(
                 "capture.guard_failed",
                 f"recompiling {self.function.__qualname__}",
@@ -146,7 +152,7 @@ class Record:
             if known is not None and 0 <= index < len(known.guards):
                 guard = known.guards[index]
                 name = guard.source.name if guard.source is not None else guard.kind
-                told.setdefault(name, []).append(explain_failure(guard, seen))
+                told.setdefault(name, []).append(explain_failure(guard, seen, self.line))
         what = max(told.values(), key=len)[-1] if told else "its inputs vary"
         self.stopped = (
             f"{self.function.__qualname__} was captured {len(self.entries)} times; {what}"
@@ -194,10 +200,17 @@ class Record:
 BREAKS: dict[tuple, list] = {}  # (id, what, where) -> [count, reason]
 
 
-def explain_failure(guard: Guard, seen: Any) -> str:
-    """What was assumed, and what came instead: `x.shape[0] was 3, now 4`."""
+def readable(text: str, line: int) -> str:
+    """Guards' names with the values that a piece after a break took over from the stack, which
+    have none in the source. `line`: of the break."""
+    return re.sub(r"(?<!\w)\.stack\d+", f"(what line {line} computed)", text)
+
+
+def explain_failure(guard: Guard, seen: Any, line: int = 0) -> str:
+    """What was assumed, and what came instead: `x.shape[0] was 3, now 4`. `line`: see
+    `readable`."""
     name, p = guard.source.name if guard.source is not None else "", guard.payload
-    name = re.sub(r"^\.stack\d+", "the value at the break", name)
+    name = readable(name, line)
     if type(seen) in TENSORS and guard.kind == "tensor":
         if changes := tensor_changes(name, p, seen):
             return ", ".join(changes)
@@ -206,7 +219,7 @@ def explain_failure(guard: Guard, seen: Any) -> str:
         return f"{name} was {p!r:.80}, now {now}"
     if guard.kind == "none":
         return f"{name} was None, now {now}"
-    return f"expected {guard.text}, got {now}"
+    return f"expected {readable(guard.text, line)}, got {now}"
 
 
 def told(value: Any) -> str:
@@ -448,10 +461,11 @@ def emit_records(record: Record, entry: Entry, nanoseconds: int) -> None:
             "fx_graph", name, text, origins, "graph", files=files, nodes=len(graph.nodes),
             modules=modules,
         )  # fmt: skip
+    line = record.line
     trace.emit(
         "guards",
         name,
-        lambda: "\n".join(map(repr, entry.guards)),
+        lambda: "\n".join(readable(repr(guard), line) for guard in entry.guards),
         kind="guards",
         read_by=[guard.where for guard in entry.guards],
     )

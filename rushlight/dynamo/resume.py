@@ -60,12 +60,15 @@ PAST_END = {(3, 11): 0, (3, 12): 1}.get(VERSION, 2)
 
 class Resume:
     """What is known of a resume function: the code it continues, where its positions stand in
-    that code, which arguments are cells."""
+    that code, which arguments are cells, and at which line the break was."""
 
-    def __init__(self, origin: Any, positions: dict[int, int], cells: frozenset[str]) -> None:
-        self.origin, self.positions, self.cells = origin, positions, cells
+    def __init__(
+        self, origin: Any, positions: dict[int, int], cells: frozenset[str], line: int
+    ) -> None:
+        self.origin, self.positions, self.cells, self.line = origin, positions, cells, line
 
 
+AFTER = ", after the break at line "  # in the names of resume functions
 RESUMES: dict[Any, Resume] = {}  # code of a resume function -> what is known of it
 MADE: dict[tuple, Any] = {}  # key -> resume function
 
@@ -265,9 +268,12 @@ def continuations(code: Any, at: int, depth: int) -> list[tuple[int, int, int]]:
 # ---- resume functions
 
 
-def resume_function(code: Any, namespace: dict, at: int, nulls: tuple, local: tuple) -> Any:
+def resume_function(
+    code: Any, namespace: dict, at: int, nulls: tuple, local: tuple, line: int
+) -> Any:
     """The function that goes on at a position of a code object: its arguments are the stack (but
-    for NULLs), the locals, and the cells of the frame."""
+    for NULLs), the locals, and the cells of the frame. `line`: of the break, which its name
+    tells."""
     known = RESUMES.get(code)
     if known is not None:
         if at not in known.positions:
@@ -280,12 +286,12 @@ def resume_function(code: Any, namespace: dict, at: int, nulls: tuple, local: tu
     key = (origin, id(namespace), at, nulls, local, cells)
     made = MADE.get(key)
     if made is None:
-        made = MADE[key] = build_resume(origin, namespace, at, nulls, local, cells)
+        made = MADE[key] = build_resume(origin, namespace, at, nulls, local, cells, line)
     return made
 
 
 def build_resume(
-    origin: Any, namespace: dict, at: int, nulls: tuple, local: tuple, cells: tuple
+    origin: Any, namespace: dict, at: int, nulls: tuple, local: tuple, cells: tuple, line: int
 ) -> Any:
     body = body_of(origin)
     entry = body.label(at)
@@ -311,8 +317,12 @@ def build_resume(
             stacksize=origin.co_stacksize + len(nulls) + 4, compute_exception_stack_depths=False
         )
     )
-    RESUMES[code] = Resume(origin, corresponding(code, first, origin, start), frozenset(cells))
-    return types.FunctionType(code, namespace, origin.co_name)
+    RESUMES[code] = Resume(
+        origin, corresponding(code, first, origin, start), frozenset(cells), line
+    )
+    function = types.FunctionType(code, namespace, origin.co_name)
+    function.__qualname__ = f"{origin.co_qualname}{AFTER}{line}"
+    return function
 
 
 def corresponding(code: Any, first: int, origin: Any, start: int) -> dict[int, int]:
@@ -592,6 +602,7 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
     out: list[Any] = []
     known = RESUMES.get(code)
     cells = tuple(sorted(known.cells if known else {*code.co_cellvars, *code.co_freevars}))
+    line = instructions(code)[at].line or code.co_firstlineno
     for position, depth, new in continuations(code, at, len(frame.stack)):
         kept = depth - new
         if not 0 <= kept <= len(frame.stack):
@@ -602,7 +613,7 @@ def stubs(frame: Any, body: Body, at: int, live: tuple) -> list:
         if opens_call(instructions(code)[last_of(code, at)]):
             bound |= stored_between(code, at, position)  # arguments run before the call
         local = tuple(sorted(n for n in alive[position] if n in bound and n not in cells))
-        function = resume_function(code, frame.namespace, position, nulls, local)
+        function = resume_function(code, frame.namespace, position, nulls, local, line)
         stub = Label()
         jump = "POP_JUMP_FORWARD_IF_TRUE" if VERSION == (3, 11) else "POP_JUMP_IF_TRUE"
         body.insert(position, [Instr("LOAD_FAST", FLAG), Instr(jump, stub)])

@@ -40,7 +40,8 @@ class Refused:
     what: str
     why: str
     hint: str
-    where: str
+    where: str  # the innermost line of the user's
+    via: list[str] = field(default_factory=list)  # the lines that called it, innermost first
 
 
 @dataclass(slots=True)
@@ -96,6 +97,7 @@ class Capture:
     unit: str
     function: str
     recompiles: list[Refused]  # what failed, so that this capture followed; empty: the first one
+    recompiled: str = ""  # the same in a sentence
     artifacts: list[Artifact] = field(default_factory=list)
     guards: list[tuple[str, str]] = field(default_factory=list)  # text, who read it
     breaks: list[Refused] = field(default_factory=list)
@@ -140,7 +142,8 @@ class _Reader:
     def capture(self, unit: str) -> Capture:
         if unit not in self.units:
             function = unit.rpartition("#")[0]
-            self.units[unit] = Capture(unit, function, self.missed.pop(function, []))
+            missed = self.missed.pop(function, [])
+            self.units[unit] = Capture(unit, function, missed, recompiled(missed))
         return self.units[unit]
 
     def refused(self, unit: str, stage: str, told: Refused) -> None:
@@ -275,7 +278,26 @@ def _body(text: str) -> str:
 
 
 def _refused(reason: Any) -> Refused:
-    return Refused(reason.id, reason.what, reason.why, reason.hint, str(reason.where or ""))
+    where, *via = str(reason.where or "").split("\n    in ")
+    return Refused(reason.id, reason.what, reason.why, reason.hint, where, via)
+
+
+def recompiled(missed: Sequence[Refused]) -> str:
+    """Why a call was captured again, in a sentence: what failed of the capture that was tried
+    first, and of the others."""
+    whys = list(dict.fromkeys(r.why for r in missed))
+    if len(whys) < 2:
+        return "".join(whys)
+    return f"{whys[0]} (another capture did not fit either: {'; '.join(whys[1:])})"
+
+
+def distinct_breaks(captures: Sequence[Capture]) -> list[tuple[Refused, int]]:
+    """(break, how many captures it ended), the most frequent first: a place of the source is one,
+    whether its function was captured for itself or inside its caller."""
+    seen: dict[tuple[str, ...], list[Any]] = {}
+    for told in (b for c in captures for b in c.breaks):
+        seen.setdefault((told.id, told.what, told.why, told.where), [told, 0])[1] += 1
+    return sorted(((told, n) for told, n in seen.values()), key=lambda row: -row[1])
 
 
 def _step(told: Mapping[str, Any]) -> Ran:

@@ -17,8 +17,8 @@ from rushlight.report import path, table
 from rushlight.report.captures import Capture
 from rushlight.report.costs import Cost, costs, costs_of_tables, summed
 from rushlight.report.stages import Finer, Run, Told, describe
+from rushlight.report.steps import step_count
 from rushlight.report.way_down import WayDown, way_down
-from rushlight.report.words import count
 
 SCHEMA = 3
 
@@ -195,15 +195,17 @@ def _select(run: Run, mode: str, device: str, documented: path.Path) -> Selectio
         documented.status(mode, device),
         mode in run.modes and device in run.devices,
         observed,
-        [_step(step, by_id, step.id in on_steps) for step in documented.steps],
+        [_step(run, mode, step, by_id, step.id in on_steps) for step in documented.steps],
     )
 
 
-def _step(step: path.Step, stages: Mapping[str, ObservedStage], on_path: bool) -> ObservedStep:
+def _step(
+    run: Run, mode: str, step: path.Step, stages: Mapping[str, ObservedStage], on_path: bool
+) -> ObservedStep:
     source, target = stages[step.source], stages[step.target]
     taken = on_path and source.taken and target.taken
     done = target.count if taken else 0
-    sentence = f"{count(done, 'time')} in this run" if taken and done else ""
+    done, sentence = step_count(run, step.id, mode, done) if taken else (0, "")
     return ObservedStep(
         step.id, step.source, step.target, step.label, on_path, taken, done, sentence
     )

@@ -55,6 +55,9 @@ function kernelSums() {
 const firstCalls = s => s.first_calls ? `${ns(s.first_ns)} in ${count(s.first_calls, "call")} that made a plan first` : "";
 const kernelSumText = s => `${ns(s.ns)} in ${count(s.calls, "call")} of kernels and library routines` + (s.first_calls ? `, and ${firstCalls(s)}` : "");
 
+// One entry a recompile, equal ones counted.
+const recompiles = () => tally(run.captures.filter(c => c.recompiles.length).map(c => ({...c.recompiles[0], why: c.recompiled, what: c.function})));
+
 // ---- in short: the answers that most people open the page for
 
 function ranges(places) {  // file:line, ... -> one button for each run of neighbouring lines
@@ -89,7 +92,7 @@ function drawShort() {
   if (why.length) add("Not compiled", list(some(why.map(b => [placeButton(b.where), " ", b.what + (b.count > 1 ? ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8)));
   const eager = run.lines.filter(r => !compiled.some(l => r.where.startsWith(l)));
   if (eager.length && compiled.length) add("One at a time", "outside compiled functions, operators ran from ", ranges(eager.map(r => r.where)));
-  const again = tally(run.captures.flatMap(c => c.recompiles.map(r => ({...r, what: c.function}))));
+  const again = recompiles();
   if (again.length) add("Compiled again", list(some(again.map(r => [r.what, " because ", h("b", {}, r.why), ", read at ", placeButton(r.where)]), 8)));
   if (run.costs.length) {
     const k = run.costs[0], all = kernelSums(), cold = !k.ns, graphs = new Map(run.captures.flatMap(c => c.graphs.map(g => [g.label, [c, g]])));
@@ -104,9 +107,9 @@ function drawShort() {
   const {graphs, saved, most, sum} = memory();
   if (most) add("Memory", `at most ${bytes(most.peak_bytes)} at once inside a graph, `, graphButton(most), ` (${passOf(most)}); `, saved.length ? `saved for backward: ${bytes(Math.max(...saved.map(([, list]) => sum(list, s => !s.parameter))))} of inputs and results${saved.length > 1 ? " at most in a capture" : ""}. ` : "nothing is saved for backward. ", h("a", {href: "#memory"}, "which"));
   const reads = [...(run.facts.waits || []).map(w => ({...w, waited: true})), ...(run.facts.reads || [])];
-  if (reads.length) add("Python waits", list(some(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8)));
+  if (reads.length) add("Python waits", list(some(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : r.host ? "" : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8)));
   const spent = run.captures.reduce((n, c) => n + c.capture_ms + Object.values(c.stage_ms).reduce((a, b) => a + b, 0), 0);
-  add("Time", `${ns(run.wall_ns)} in all`, spent ? `, ${ns(spent * 1e6)} of it compiling (most of all: ${stageTitle(compileStages()[0][0])}, ${ns(compileStages()[0][1] * 1e6)})` : "", run.functions.map(f => f.calls > f.misses ? `; a call of ${f.function} takes ${ns(f.hit_ns / (f.calls - f.misses))} once it is compiled` : ""), ". ", h("a", {href: "#time"}, "where it goes"));
+  add("Time", `${ns(run.wall_ns)} in all`, spent ? `, ${ns(spent * 1e6)} of it compiling (most of all: ${stageTitle(compileStages()[0][0])}, ${ns(compileStages()[0][1] * 1e6)})` : "", run.functions.map(f => f.calls > f.misses && !f.function.includes(", after the break at") ? `; a call of ${f.function} takes ${ns(f.hit_ns / (f.calls - f.misses))} once it is compiled` : ""), ". ", h("a", {href: "#time"}, "where it goes"));
   $("ran").textContent = `of this run: ${doc.dimensions.map(d => d.options.find(o => o.value === run[d.id]).phrase).join(" on ")}`;
   $("short").hidden = false;
   $("shortbody").replaceWith(h("dl", {id: "shortbody"}, rows));

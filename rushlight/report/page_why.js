@@ -13,9 +13,9 @@ function placeOf(where) {  // "file.py:12 in f" -> [source, line from 0]; null w
 }
 function placeButton(where, last) {  // `last`: of several lines, the last one's number
   const place = placeOf(where), more = typeof last === "string" ? last : "";
-  if (!place) return /:\d/.test(where || "") ? shortPath(where) + more : where || "";
-  const [a, line, rest] = place;
-  return h("button", {type: "button", class: "place", onclick: () => showLines(a, line, more ? +more.slice(1) - 1 : line)}, a.user + rest + more);
+  if (!place) return /:\d/.test(where || "") ? shortPath(where).replace(/(:\d+) in .*/s, "$1") + more : where || "";
+  const [a, line] = place;
+  return h("button", {type: "button", class: "place", onclick: () => showLines(a, line, more ? +more.slice(1) - 1 : line)}, `${a.user}:${line + 1}${more}`);
 }
 function showLines(a, from, to) {
   const keys = [...new Set(a.keys.slice(from, to + 1).flat())];
@@ -35,13 +35,12 @@ function drawWhy() {
   if (compiled) {
     add("Which lines were compiled", run.captures.length ? table([["function"], ["capture"], ["why"], ["operators"], ["lines"], ["graph broke at"]], run.captures.map(c => {
       const lines = [...new Set(c.graphs.flatMap(g => g.steps.flatMap(s => s.lines)))].sort((a, b) => a.localeCompare(b, "en", {numeric: true}));
-      return [c.function, c.unit, c.recompiles.length ? c.recompiles[0].why : "its first call", String(c.graphs.reduce((n, g) => n + g.steps.reduce((m, s) => m + s.operators.length, 0), 0)),
+      return [c.function, c.unit, c.recompiled || "its first call", String(c.graphs.reduce((n, g) => n + g.steps.reduce((m, s) => m + s.operators.length, 0), 0)),
         lines.flatMap(l => [placeButton(l), " "]), c.breaks.map(b => placeButton(b.where))];
     })) : none("Nothing was captured."));
-    const breaks = tally(run.captures.flatMap(c => c.breaks.map(b => ({...b, what: `${c.function}: ${b.what}`}))));
+    const breaks = tally(run.captures.flatMap(c => c.breaks));
     add("Graph breaks", breaks.length ? refusedTable(breaks) : none("None: each capture is one graph."));
-    const again = run.captures.filter(c => c.recompiles.length);
-    const changes = tally(again.flatMap(c => c.recompiles.map(r => ({...r, what: c.function}))));
+    const changes = recompiles();
     add("Recompiles", changes.length ? table([["function"], ["what changed"], ["read at"], ["times", 1]], changes.map(r => [r.what, r.why, placeButton(r.where), String(r.count)])) : none("None."));
     add("Guards", run.captures.map(c => h("details", {}, h("summary", {}, h("b", {}, c.unit), count(c.guards.length, "guard")),
       table([["checked at each call"], ["read at"]], c.guards.map(([text, where]) => [h("span", {class: "mono"}, text), placeButton(where)])))));

@@ -15,7 +15,8 @@ from typing import Any
 
 from rushlight import trace
 from rushlight.report import table
-from rushlight.report.captures import Capture, GraphRun
+from rushlight.report.captures import Capture, GraphRun, distinct_breaks
+from rushlight.report.links import captured_nodes
 from rushlight.report.records import Calls, nbytes
 from rushlight.report.words import bytes_, count, ns, short_path
 
@@ -243,13 +244,18 @@ def _python_code_compiled(run: Run, stage: str) -> Told:
     rows = table.functions(run.calls)
     if not rows:
         return _python_code(run, stage)
-    lines = list(dict.fromkeys(line for row in rows for line in row.where))
-    calls = sum(row.calls for row in rows)
+    pieces = [row for row in rows if table.PIECE in row.function]
+    whole = [row for row in rows if row not in pieces] or rows
+    lines = list(dict.fromkeys(line for row in whole for line in row.where))
+    calls = sum(row.calls for row in whole)
     text = (
         f"{run.program}: {count(len(lines), 'line')} called "
-        f"{count(len(rows), 'compiled function')} {count(calls, 'time')}; "
+        f"{count(len(whole), 'compiled function')} {count(calls, 'time')}; "
         f"most time in {rows[0].function} ({ns(rows[0].ns)})"
     )
+    if pieces and whole is not rows:
+        went = count(sum(row.calls for row in pieces), "time")
+        text += f". {count(len(pieces), 'piece')} after graph breaks ran {went}"
     if run.calls.roots:
         alone = len(run.calls.roots)
         text += f". {count(alone, 'operator call')} ran one at a time (see eager mode)"
@@ -270,7 +276,7 @@ def _cpython_compiled(run: Run, stage: str) -> Told:
             f" {count(hits, 'call')} found compiled code, with {ns(outside / hits)} a call for "
             "guards, wrapper and what stands between graphs."
         )
-    breaks = sum(len(capture.breaks) for capture in run.captures)
+    breaks = len(distinct_breaks(run.captures))
     finer = [_finer("graph_break", breaks, None, f"{count(breaks, 'place')} left to CPython")]
     return Told(text, max(1, sum(r.calls for r in rows)), rest, finer if breaks else [])
 
@@ -280,20 +286,26 @@ def _dynamo(run: Run, stage: str) -> Told:
         return _from_records(run, stage)
     spent = sum(c.capture_ms for c in run.captures)
     names = {c.function for c in run.captures}
-    guards = sum(len(c.guards) for c in run.captures)
-    breaks = [b for c in run.captures for b in c.breaks]
+    guards = [len(c.guards) for c in run.captures]
+    breaks = distinct_breaks(run.captures)
     again = [c for c in run.captures if c.recompiles]
     text = f"{count(len(run.captures), 'capture')} of {count(len(names), 'function')}"
     text += f" in {ns(spent * 1e6)}" if spent else ""
-    text += f"; {count(guards, 'guard')}"
-    finer = [_finer("guards", guards, None, f"{count(guards, 'guard')} to check at each call")]
+    checked = f"{count(sum(guards), 'guard')}"
+    if len(guards) > 1:
+        checked += f" in all; a call checks those of its capture, {max(guards)} at most"
+    text += f"; {checked}"
+    finer = [_finer("guards", sum(guards), None, checked)]
     if breaks:
-        places = count(len(breaks), "place")
-        text += f"; the graph broke in {places}"
-        finer.append(_finer("graph_break", len(breaks), None, f"{places}: {_most(breaks)}"))
+        ended = sum(times for _, times in breaks)
+        places = f"{count(len(breaks), 'place')}, which ended {count(ended, 'capture')}"
+        text += f"; the graph broke at {places}"
+        most, times = breaks[0]
+        often = f" ({count(times, 'time')})" if times > 1 else ""
+        finer.append(_finer("graph_break", len(breaks), None, f"{places}: {most.what}{often}"))
     if again:
         text += f"; {count(len(again), 'recompile')}"
-        finer.append(_finer("recompile", len(again), None, again[0].recompiles[0].why))
+        finer.append(_finer("recompile", len(again), None, again[0].recompiled))
     return Told(
         text + ".",
         len(run.captures),
@@ -312,9 +324,11 @@ def _fx_graph(run: Run, stage: str) -> Told:
     if not made:
         return _from_records(run, stage)
     nodes = sum(c.nodes for c in made)
+    called = sum(1 for c in made for _ in captured_nodes(c))
     graphs = _graphs(run)
     backward = sum(1 for g in graphs if g.name.endswith("_backward"))
-    text = f"{count(len(made), 'graph')} of {count(nodes, 'node')} captured"
+    text = f"{count(len(made), 'graph')} with {count(called, 'call')} captured"
+    text += f" ({count(nodes, 'node')} with inputs and outputs)"
     if graphs:
         text += f", {count(len(graphs), 'program')} made of them"
     if backward:
@@ -344,21 +358,24 @@ def _inductor(run: Run, stage: str) -> Told:
     steps = [step for graph in graphs for step in graph.steps]
     fused = [step for step in steps if step.generated]
     operators = sum(len(step.operators) for step in fused)
+    kernels = sum(len(set(graph.symbols.values())) for graph in graphs) or len(fused)
     spent = sum(sum(c.stage_ms.values()) for c in run.captures)
     refused = [r for graph in graphs for r in graph.refused]
     unfused = [r for r in refused if r.id.startswith("fusion.")]
     fallbacks = [r for r in refused if r.id.startswith("fallback.")]
     text = (
         f"{count(len(graphs), 'graph')} lowered to {count(len(steps), 'step')}: "
-        f"{count(len(fused), 'generated kernel')} for {count(operators, 'operator')}, "
-        f"{count(len(steps) - len(fused), 'call')} of what is there"
+        f"{count(len(fused), 'step')} run {count(kernels, 'generated kernel')} for "
+        f"{count(operators, 'operator')}, {count(len(steps) - len(fused), 'step')} "
+        "call a library routine, an eager kernel or a view"
     )
     text += f"; {ns(spent * 1e6)} in all stages of compiling" if spent else ""
-    peak = sum(graph.peak_bytes for graph in graphs)
+    most = max(graphs, key=lambda graph: graph.peak_bytes)
     finer = [
         _finer("fusion", len(unfused), None,
                f"{count(len(unfused), 'fusion')} refused: {_most(unfused)}" if unfused else ""),
-        _finer("memory_plan", len(graphs), None, f"{bytes_(peak)} at most, over all graphs"),
+        _finer("memory_plan", len(graphs), None,
+               f"{bytes_(most.peak_bytes)} at once at most, in {most.label}"),
         _finer("fallback", len(fallbacks), None,
                f"{count(len(fallbacks), 'operator')} left to libraries or eager kernels"),
         _finer("artifact_cache", sum(g.cache == "found" for g in graphs), None,
@@ -381,12 +398,13 @@ def _cpp_openmp(run: Run, stage: str) -> Told:
     steps = [step for graph in graphs for step in graph.steps if step.generated]
     calls, spent = sum(s.calls for s in steps), sum(s.ns for s in steps)
     built = sum(graph.compiler_ms for graph in graphs)
-    text = f"{count(len(steps), 'kernel')} in {count(len(graphs), 'file')}"
+    kernels = sum(len(set(graph.symbols.values())) for graph in graphs)
+    text = f"{count(kernels, 'kernel')} in {count(len(graphs), 'file')}"
     text += f", compiled in {ns(built * 1e6)}" if built else ", found compiled on disk"
     if calls:
         first = max(steps, key=lambda s: s.ns)
         text += f"; {count(calls, 'call')} took {ns(spent)}, most in {first.name}"
-    return Told(text + ".", len(steps), spent or None, [])
+    return Told(text + ".", kernels, spent or None, [])
 
 
 def _kernels_in_graphs(run: Run, stage: str) -> Told:

@@ -62,6 +62,9 @@ class LineRow:
     operators: list[str]
 
 
+PIECE = ", after the break at line "  # in the name of what goes on after a graph break
+
+
 @dataclass(slots=True)
 class FunctionRow:
     """Calls of one compiled function. What is outside its graphs is guards, wrapper and the code

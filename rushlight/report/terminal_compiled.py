@@ -4,13 +4,14 @@ breaks, recompiles, and where compiling spent its time."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rushlight.report.captures import Capture, GraphRun, Refused
+from rushlight.report.captures import Capture, GraphRun, Refused, distinct_breaks
 from rushlight.report.observe import Observed
 from rushlight.report.words import bytes_, count, ns, rate, short_path
 
@@ -33,10 +34,11 @@ def sections(observed: Observed, rows: int) -> list[RenderableType]:
         if len(shown) > max(1, rows // 2):
             parts.append(Text(f"and {count(len(shown) - max(1, rows // 2), 'more graph')}", "dim"))
     captures = observed.captures
-    breaks = distinct((f"{c.function}: {b.what}", b) for c in captures for b in c.breaks)
+    breaks = distinct_breaks(captures)
     if breaks:
-        add("Graph breaks", Group(*(_refused(*row) for row in breaks[:rows])))
-    again = distinct((c.function, r) for c in captures for r in c.recompiles)
+        add("Graph breaks", Group(*(_refused(b.what, b, times) for b, times in breaks[:rows])))
+    recompiles = [(c, c.recompiles[0]) for c in captures if c.recompiles]
+    again = distinct((c.function, replace(r, why=c.recompiled)) for c, r in recompiles)
     if again:
         add("Recompiles", Group(*(_refused(*row) for row in again[:rows])))
     if any(c.capture_ms or c.stage_ms for c in observed.captures):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import re
+
+from rushlight import trace
 
 
 def ns(value: float) -> str:
@@ -35,10 +37,7 @@ def _three(value: float) -> str:
 
 
 def short_path(where: str) -> str:
-    """Relative to the working folder where the file lies in it, else the last two parts of its
-    path."""
-    where = where.removesuffix(" in <module>")
-    here = os.getcwd() + os.sep
-    if where.startswith(here):
-        return where[len(here) :]
-    return "/".join(where.split("/")[-2:])
+    """A place as all reports name it: the file by its short name (trace.short_path) and the line,
+    `model.py:12`, whatever function it is in."""
+    found = re.match(r".*?:\d+(?= in |$)", where.partition("\n")[0])
+    return trace.short_place(found[0]) if found else where

@@ -207,7 +207,7 @@ def check_examples():
     cuda.take_waits()
     a = loss_aggregation.mean_by_branching(losses, counts)
     waits = cuda.take_waits()
-    assert len(waits) == 20 + 16 and {w.what for w in waits} == {"bool"}
+    assert len(waits) == 20 + 16 and {w.what for w in waits} == {"bool(tensor)"}
     assert len({w.line for w in waits}) == 2 and all("loss_aggregation.py" in w.line for w in waits)
     with cuda.sync_debug("error"):
         b = loss_aggregation.mean_by_masking(losses, counts)

@@ -158,3 +158,36 @@ def test_steps_that_share_a_kernel_have_their_own_calls():
     assert len(steps) == 2 and [s.calls for s in steps] == [1, 1]
     (row,) = [r for r in seen.costs if r.how == "generated"]
     assert row.calls == 2 and row.parts[0].steps == [1, 3]
+
+
+def test_pieces_places_and_reads_are_named_as_the_user_wrote_them():
+    def inner(h):
+        print(end="")
+        return h * 2
+
+    def program(x):
+        h = inner(x + 1)
+        if h.sum() > 0:
+            h = h - 1
+        return h
+
+    compiled = rl.compile(program)
+    rl.dynamo.reset()
+
+    def calls():
+        for rows in (3, 3, 4):
+            compiled(rl.ones(rows))
+
+    seen = rl.explain(calls)().observed
+    first = program.__code__.co_firstlineno
+    name = program.__qualname__
+    condition, inside = f"test_captures.py:{first + 2}", f"test_captures.py:{first - 3}"
+    names = {row.function for row in seen.functions}
+    assert {name, f"{name}, after the break at line {first + 2}"} <= names
+    told = next(s for s in seen.stages if s.id == "dynamo").sentence
+    assert "the graph broke at 2 places" in told
+    places = {b.where for c in seen.captures for b in c.breaks}
+    assert {p.partition(" ")[0].rpartition("/")[2] for p in places} >= {condition, inside}
+    (read,) = seen.facts["reads"]
+    assert (read["what"], read["count"]) == ("bool(tensor)", 3)
+    assert read["line"].endswith(condition) or condition in read["line"]
