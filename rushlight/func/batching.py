@@ -14,14 +14,21 @@ Tensor = eager.Tensor
 RANDOMNESS = ("error", "different", "same")
 
 
+def known_randomness(value):
+    """RuntimeError for anything but 'error', 'different' and 'same'."""
+    if value not in RANDOMNESS:
+        raise RuntimeError(
+            f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {value}"
+        )
+
+
 def dims_of(dims, tree, refuse):
     """`dims` (an int or None for a whole subtree, or nested like the tree) for each leaf."""
     leaves, spec = tree_flatten(tree)
     if dims is None or isinstance(dims, int):
         return [dims] * len(leaves)
     if spec.type is None or type(dims) is not type(tree):
-        if not (isinstance(dims, (list, tuple)) and isinstance(tree, (list, tuple))):
-            refuse()
+        refuse()
     if isinstance(tree, dict):
         if set(dims) != set(tree):
             refuse()
@@ -66,14 +73,25 @@ def taken(name, in_dims, leaves, dims):
     return places, sizes[0]
 
 
+def unmapped(leaves, places):
+    """The tensors that all samples share."""
+    return [x for x, d in zip(leaves, places, strict=True) if d is None and isinstance(x, Tensor)]
+
+
 def stacked(name, rows, d):
     """One output of all samples, as one tensor."""
     if d is None:
-        if any(x is not rows[0] for x in rows):
+        if any(isinstance(x, Tensor) and x is not rows[0] for x in rows):
             raise ValueError(
                 f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None"
             )
         return rows[0]
+    for x in rows:
+        if not isinstance(x, Tensor):
+            raise ValueError(
+                f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(x)}. Did "
+                "you mean to set out_dims= to None for output?"
+            )
     rank = rows[0].dim() + 1
     if not -rank <= d < rank:
         raise IndexError(
@@ -96,13 +114,10 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     None, and every named argument: the same for all. out_dims: where the samples go in each output,
     in the same way; None: an output that is one object for all samples. randomness: 'error'
     (RuntimeError if func draws), 'different' or 'same' numbers for the samples. chunk_size has no
-    meaning in a loop. Nests, and may be differentiated. ValueError for dims that do not fit.
+    meaning in a loop. Nests, and may be differentiated. ValueError for dims that do not fit;
+    RuntimeError for a write to an argument that all samples share.
     """
-    if randomness not in RANDOMNESS:
-        raise RuntimeError(
-            "Only allowed values for randomness are 'error', 'different', or 'same'. Got "
-            f"{randomness}"
-        )
+    known_randomness(randomness)
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
     name = getattr(func, "__name__", type(func).__name__)
@@ -137,18 +152,14 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
         def called(parts):
             made = func(*tree_unflatten(parts, spec), **kwargs)
             outs, found = tree_flatten(made)
-            for out in outs:
-                if not isinstance(out, Tensor):
-                    raise ValueError(
-                        f"vmap({name}, ...): `{name}` must only return Tensors, got type "
-                        f"{type(out)}. Did you mean to set out_dims= to None for output?"
-                    )
             return outs, found, made
 
         stream = None
         if randomness == "same" or (randomness == "error" and not is_compiling()):
             stream = eager.randomness.default_generator
         start = None if stream is None else stream.position()
+        shared = [] if is_compiling() else unmapped(leaves, places)
+        versions = [x._version for x in shared]
         columns = []
         for i in range(count):
             if randomness == "same":
@@ -159,6 +170,11 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
                     "vmap: called random operation while in randomness error mode. Please either "
                     "use the 'same' or 'different' randomness flags on vmap or perform the "
                     "randomness operation out of vmap"
+                )
+            if [x._version for x in shared] != versions:
+                raise RuntimeError(
+                    f"vmap({name}, ...): the function writes in place to an argument that is not "
+                    "mapped (in_dim None), which each sample would repeat"
                 )
             columns.append(outs)
         if count == 0:  # the shapes are those of a sample of zeros

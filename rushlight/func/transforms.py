@@ -11,14 +11,18 @@ from rushlight import eager
 from rushlight.autograd import grad as gradients
 from rushlight.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from .batching import known_randomness
+
 Tensor = eager.Tensor
 
 
-def fresh(x):
-    """A tensor to differentiate by: x's values, seen anew."""
+def fresh(x, forward=False):
+    """A tensor to differentiate by: x's values, seen anew. forward: errors are jvp's."""
     if not isinstance(x, Tensor):
         raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
     if not x.is_floating_point() and not x.is_complex():
+        if forward:
+            raise ValueError(f"Expected primal to be floating point or complex, but got: {x.dtype}")
         raise RuntimeError("only Tensors of floating point dtype can require gradients")
     return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
 
@@ -62,6 +66,10 @@ def settled(values, kept):
     )
 
 
+FORWARD = ("jvp", "jacfwd", "linearize")  # integers are refused among the arguments
+REVERSE = ("vjp", "jacrev")  # and here among the outputs
+
+
 class Call:
     """A function called once, with some of its positional arguments seen anew.
 
@@ -72,7 +80,10 @@ class Call:
     def __init__(self, func, args, kwargs, argnums, has_aux, name):
         picked = chosen(args, argnums)
         self.given, self.tree = tree_flatten(picked)
-        self.leaves = [fresh(x) for x in self.given]
+        forward = name in FORWARD
+        if forward and not self.given:
+            raise RuntimeError(f"{name}(f, ...): Expected the inputs to hold at least one Tensor.")
+        self.leaves = [fresh(x, forward) for x in self.given]
         seen = tree_unflatten(self.leaves, self.tree)
         if argnums is None:
             args = seen
@@ -90,6 +101,9 @@ class Call:
                     "has_aux is True"
                 )
             made, self.aux = made
+            for x in tree_flatten(self.aux)[0]:
+                if not isinstance(x, Tensor):
+                    raise RuntimeError(f"Expected tensors, got unsupported type {type(x)}")
         self.made = made
         self.outputs, self.shape = tree_flatten(made)
         for x in self.outputs:
@@ -98,6 +112,15 @@ class Call:
                     f"{name}(f, ...): Expected f to be a function that has non-empty outputs of "
                     f"Tensors, got {type(x)}"
                 )
+            if name in REVERSE and not (x.is_floating_point() or x.is_complex()):
+                raise RuntimeError(
+                    f"{name}(f, ...): All outputs of f must be floating-point or complex Tensors, "
+                    f"got Tensor with dtype {x.dtype}"
+                )
+        if name in (*FORWARD, *REVERSE) and not self.outputs:
+            raise RuntimeError(
+                f"{name}(f, ...): Expected f to be a function that has non-empty output"
+            )
         self.kept = followed(self.given, self.leaves, self.outputs)
 
     def like_arguments(self, values):
@@ -108,6 +131,10 @@ def chosen(args, argnums):
     """The arguments of these numbers: one, a tuple, or all."""
     if argnums is None:
         return args
+    if not isinstance(argnums, (int, tuple)):
+        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+    if argnums == ():
+        raise RuntimeError("argnums must be non-empty")
     for n in (argnums,) if isinstance(argnums, int) else argnums:
         if not isinstance(n, int):
             raise RuntimeError(f"argnum must be int, got: {type(n)}")
@@ -146,6 +173,11 @@ def grad_and_value(func, argnums=0, has_aux=False):
                     "grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got "
                     f"tensor with {value.dim()} dims. Maybe you wanted to use the vjp or jacrev "
                     "APIs instead?"
+                )
+            if value.is_complex():
+                raise RuntimeError(
+                    "grad can be implicitly created only for real scalar outputs but got "
+                    f"{value.dtype}"
                 )
             seeds = [eager.ones_like(value)]
             found = differentiated(call.outputs, call.leaves, seeds, call.kept)
@@ -190,9 +222,10 @@ def vjp(func, *primals, has_aux=False):
     with eager.enable_grad():
         call = Call(func, primals, {}, None, has_aux, "vjp")
 
-    def back(*cotangents, retain_graph=True, create_graph=None):
-        given = cotangents[0] if len(cotangents) == 1 else cotangents
-        seeds = checked(given, call.outputs, call.shape, "grad_output")
+    def back(cotangents, retain_graph=True, create_graph=None):
+        if isinstance(retain_graph, Tensor):
+            raise TypeError("vjp: cotangents are one argument, of the structure of f's results")
+        seeds = checked(cotangents, call.outputs, call.shape, "grad_output")
         kept = call.kept or any(s.requires_grad for s in seeds)
         with eager.enable_grad():
             found = differentiated(call.outputs, call.leaves, seeds, kept)
@@ -202,18 +235,47 @@ def vjp(func, *primals, has_aux=False):
     return (made, back, settled(call.aux, call.kept)) if has_aux else (made, back)
 
 
+def zero_seeds(outputs):
+    """Cotangents whose coefficients in the vjp are the jvp: zeros to differentiate by. Outputs of
+    integers have none that could be followed.
+    """
+    seeds = [eager.zeros_like(x) for x in outputs]
+    return [s.requires_grad_() if s.is_floating_point() or s.is_complex() else s for s in seeds]
+
+
+def pulled(back, seeds, tangents, create_graph):
+    """`differentiated` by the seeds that can be; zeros for the others."""
+    live = [s for s in seeds if s.requires_grad]
+    found = iter(differentiated(back, live, tangents, create_graph) if live else ())
+    return [next(found) if s.requires_grad else s for s in seeds]
+
+
 def pushed(call, tangents):
     """The Jacobian times tangents (one a leaf), for each output: the derivative of the vjp."""
-    seeds = [eager.zeros_like(x).requires_grad_() for x in call.outputs]
+    seeds = zero_seeds(call.outputs)
     back = differentiated(call.outputs, call.leaves, seeds, True)
     kept = call.kept or any(t.requires_grad for t in tangents)
-    return differentiated(back, seeds, tangents, kept), kept
+    return pulled(back, seeds, tangents, kept), kept
+
+
+def depended(call):
+    """RuntimeError for an output that no leaf leads to."""
+    for x in call.outputs:
+        found = [None]
+        if x.requires_grad:
+            seed = [eager.ones_like(x)]
+            found = gradients([x], call.leaves, seed, retain_graph=True, allow_unused=True)
+        if all(g is None for g in found):
+            raise RuntimeError(
+                "jvp(f, primals, tangents, strict=True): The output of f is independent of the "
+                "inputs. This is not allowed with strict=True."
+            )
 
 
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     """(func's results, the Jacobian times the tangents); with has_aux, func gives (results, aux)
-    and aux is the third. By differentiating the vjp, so each operator inside needs a second
-    derivative.
+    and aux is the third. strict: RuntimeError for an output that no primal leads to. By
+    differentiating the vjp, so each operator inside needs a second derivative.
     """
     for value, what in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(value, tuple):
@@ -224,6 +286,8 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     with eager.enable_grad():
         call = Call(func, primals, {}, None, has_aux, "jvp")
         given = checked(tangents, call.leaves, call.tree, "tangents")
+        if strict:
+            depended(call)
         found, kept = pushed(call, given)
     made = settled(call.made, call.kept)
     found = tree_unflatten(settled(found, kept), call.shape)
@@ -276,12 +340,12 @@ def rows(call):
 
 def columns(call):
     """The same, one pass an element of the arguments."""
-    seeds = [eager.zeros_like(x).requires_grad_() for x in call.outputs]
+    seeds = zero_seeds(call.outputs)
     back = differentiated(call.outputs, call.leaves, seeds, True)
     table = [[[] for _ in call.leaves] for _ in call.outputs]
     for k, x in enumerate(call.leaves):
         for tangent in one_hot(x):
-            found = differentiated([back[k]], seeds, [tangent], call.kept)
+            found = pulled([back[k]], seeds, [tangent], call.kept)
             for row, t in zip(table, found, strict=True):
                 row[k].append(t)
     return [
@@ -299,8 +363,6 @@ def jacobian(func, argnums, has_aux, made, name):
     def wrapper(*args, **kwargs):
         with eager.enable_grad():
             call = Call(func, args, kwargs, argnums, has_aux, name)
-            if not call.outputs:
-                raise RuntimeError(f"{name}(f, ...): Expected f to have outputs")
             table = made(call)
         parts = [call.like_arguments(row) for row in table]
         found = settled(tree_unflatten(parts, call.shape), call.kept)
@@ -314,17 +376,23 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
     structure of the outputs and, in it, of the arguments of these numbers. One backward pass an
     element of the outputs; chunk_size has no meaning here.
     """
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError("jacrev: `chunk_size` should be greater than 0.")
     return jacobian(func, argnums, has_aux, rows, "jacrev")
 
 
 def jacfwd(func, argnums=0, has_aux=False, *, randomness="error"):
     """As jacrev: one pass an element of the arguments where that is fewer than of the outputs
-    (then operators inside need a second derivative), else its passes.
+    (then operators inside need a second derivative), else its passes. Each has its output's dtype.
+    randomness: as in `vmap`, which PyTorch runs the function under; here it runs once.
     """
+    known_randomness(randomness)
 
     def fewer(call):
         inside, outside = (sum(x.numel() for x in xs) for xs in (call.leaves, call.outputs))
-        return columns(call) if inside < outside else rows(call)
+        table = columns(call) if inside < outside else rows(call)
+        pairs = zip(table, call.outputs, strict=True)
+        return [[part.to(out.dtype) for part in row] for row, out in pairs]
 
     return jacobian(func, argnums, has_aux, fewer, "jacfwd")
 

@@ -30,6 +30,8 @@ CASES = [
     "vmap(lambda t: t[:2], chunk_size=2)(m)",
     "vmap(lambda t: t.sum(), in_dims=(0,))(lib.ones(0, 3))",
     "vmap(lambda t: (t * 2, t.sum()), out_dims=(1, 0))(lib.ones(0, 3))",
+    "vmap(lambda t: (t, None, 5), out_dims=(0, None, None))(m)",
+    "vmap(lambda t: [t, t], out_dims=[0, 1])(m)",
 ]
 BAD = [
     "vmap(lambda t: t, in_dims=5)(x)",
@@ -46,6 +48,9 @@ BAD = [
     "vmap(lambda t: t)(s)",
     "vmap(lambda t: t, chunk_size=0)(x)",
     "vmap(lambda t: t, out_dims=3)(x)",
+    "vmap(lambda t: [t, t], out_dims=(0, 1))(m)",
+    "vmap(lambda p: p[0], in_dims=((0, 0),))([x, x])",
+    "vmap(lambda t, u: t.add_(u), in_dims=(None, 0))(v, m)",
 ]
 
 
