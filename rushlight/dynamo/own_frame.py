@@ -6,7 +6,7 @@ variables finds those of the resume function, so a function that does is not cut
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from bytecode import CellVar, Instr
 
@@ -51,10 +51,14 @@ def super_that_looks(code: Any, namespace: dict) -> str | None:
 
 
 def with_super(items: Any, origin: Any) -> list:
-    """The items, a bare `super()` given the class and the object of the frame it comes from."""
+    """The items, a bare `super()` given the class and the object of the frame it comes from. (From
+    3.12 on one instruction may do it, with both on the stack: it is told to use them.)"""
     out: list[Any] = []
     listed = list(items)
     for n, item in enumerate(listed):
+        if isinstance(item, Instr) and item.name == "LOAD_SUPER_ATTR":
+            method, _, name = cast(tuple, item.arg)
+            item = Instr(item.name, (method, True, name), location=item.location)
         out.append(item)
         if not isinstance(item, Instr) or item.name != "LOAD_GLOBAL":
             continue
