@@ -222,15 +222,17 @@ def explain_failure(guard: Guard, seen: Any, line: int = 0) -> str:
     return f"expected {readable(guard.text, line)}, got {now}"
 
 
-def told(value: Any) -> str:
-    """A value in a few words: of tensors what they are, not their numbers."""
+def told(value: Any, deep: int = 0) -> str:
+    """A value in a few words: of tensors what they are, not their numbers; of what holds itself
+    the outer part."""
     if type(value) in TENSORS:
         grad = ", requires_grad" if value.requires_grad else ""
         return f"{type(value).__name__} {value.dtype.name}{list(value.shape)}{grad}"
     if isinstance(value, type):
         return value.__name__
     if type(value) in (tuple, list):
-        parts = [told(v) for v in value[:LONGEST]] + ["..."] * (len(value) > LONGEST)
+        shown = value[:LONGEST] if deep < DEEPEST else ()
+        parts = [told(v, deep + 1) for v in shown] + ["..."] * (len(value) > len(shown))
         if type(value) is list:
             return f"[{', '.join(parts)}]"
         return f"({', '.join(parts)}{',' * (len(value) == 1)})"
@@ -239,7 +241,7 @@ def told(value: Any) -> str:
     return f"another {type(value).__name__}"
 
 
-LONGEST = 6  # of a sequence's items, in a reason
+LONGEST, DEEPEST = 6, 3  # of a sequence's items, and of sequences in sequences, in a reason
 
 
 def tensor_changes(name: str, expected: tuple, seen: Any) -> list[str]:

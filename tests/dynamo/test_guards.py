@@ -145,6 +145,10 @@ def test_a_reason_says_what_tensors_are_and_not_their_numbers():
     with trace.collect("recompile") as records:
         f(rl.ones(3), (rl.randn(3), rl.ones(2, 3, dtype=rl.float64)))
         f(rl.ones(3), [1] * 20)
+        f(rl.ones(3), round_about := [2.0] + [1] * 7)
+        round_about[1] = round_about
+        with pytest.raises(TypeError):
+            f(rl.ones(3), round_about[1:])
     told = [r.facts["reason"].why for r in records]
     assert told[0] == "state was None, now (Tensor float32[3], Tensor float64[2, 3])"
     assert "state was None, now [1, 1, 1, 1, 1, 1, ...]" in told
