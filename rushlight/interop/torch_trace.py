@@ -160,7 +160,8 @@ class Reader:
             self._break(capture, entry.payload)
         elif name == "dynamo_output_graph":
             made = self._graph_text(capture, "fx_graph", "captured", entry.payload)
-            capture.nodes += sum(bool(_NODE.match(row)) for row in made.text.splitlines())
+            found = (_NODE.match(row) for row in made.text.splitlines())
+            capture.nodes += sum(not m[2].isidentifier() for m in found if m)  # no inputs' names
             capture.artifacts.append(made)
         elif name == "dynamo_cpp_guards_str":
             self._guards(capture, entry.payload)

@@ -324,11 +324,13 @@ def _fx_graph(run: Run, stage: str) -> Told:
     if not made:
         return _from_records(run, stage)
     nodes = sum(c.nodes for c in made)
-    called = sum(1 for c in made for _ in captured_nodes(c))
+    ours = run.vendor == "Rushlight"  # another's text lists calls alone
+    called = sum(1 for c in made for _ in captured_nodes(c)) if ours else nodes
     graphs = _graphs(run)
     backward = sum(1 for g in graphs if g.name.endswith("_backward"))
     text = f"{count(len(made), 'graph')} with {count(called, 'call')} captured"
-    text += f" ({count(nodes, 'node')} with inputs and outputs)"
+    if ours:
+        text += f" ({count(nodes, 'node')} with inputs and outputs)"
     if graphs:
         text += f", {count(len(graphs), 'program')} made of them"
     if backward:

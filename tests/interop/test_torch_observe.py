@@ -100,6 +100,8 @@ def test_graphs_have_their_lines_and_calls(observed):
     seen, _, explanation = observed(COMPILED)
     first = seen.captures[0]
     assert first.function == "Net.forward" and first.unit == "Net.forward [0/0]" and first.nodes
+    assert first.nodes == 2  # linear and relu, not the inputs that get shorter names
+    assert "with 0 calls captured" not in str(explanation)
     (name,) = first.files
     read = f"{name}:{line_of(COMPILED, 'read')}"
     captured = next(a for a in first.artifacts if a.stage == "fx_graph")
