@@ -5,7 +5,7 @@
 from rushlight.nn.utils.stateless import functional_call
 
 from .batching import vmap
-from .modules import stack_module_state
+from .modules import replace_all_batch_norm_modules_, stack_module_state
 from .transforms import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "replace_all_batch_norm_modules_",
     "stack_module_state",
     "vjp",
     "vmap",

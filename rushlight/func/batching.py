@@ -27,7 +27,8 @@ def dims_of(dims, tree, refuse):
     leaves, spec = tree_flatten(tree)
     if dims is None or isinstance(dims, int):
         return [dims] * len(leaves)
-    if spec.type is None or type(dims) is not type(tree):
+    tables = isinstance(dims, dict) and isinstance(tree, dict)  # of whatever kind
+    if spec.type is None or not (tables or type(dims) is type(tree)):
         refuse()
     if isinstance(tree, dict):
         if set(dims) != set(tree):

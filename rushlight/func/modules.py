@@ -1,6 +1,7 @@
-"""The states of several modules as one."""
+"""The states of several modules as one; modules without a state that calls write."""
 
 from rushlight import eager
+from rushlight.nn.batchnorm import _BatchNorm
 
 
 def stack_module_state(models):
@@ -23,3 +24,14 @@ def stack_module_state(models):
         stacked = eager.stack([dict(m.named_buffers())[name] for m in models]).detach()
         buffers[name] = stacked.requires_grad_(first.requires_grad)
     return parameters, buffers
+
+
+def replace_all_batch_norm_modules_(root):
+    """root, in place: its batch norms (itself, if it is one) keep no running statistics and use
+    those of each batch, so that they write nothing when `vmap` calls them.
+    """
+    for module in root.modules():
+        if isinstance(module, _BatchNorm):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root

@@ -32,6 +32,7 @@ CASES = [
     "vmap(lambda t: (t * 2, t.sum()), out_dims=(1, 0))(lib.ones(0, 3))",
     "vmap(lambda t: (t, None, 5), out_dims=(0, None, None))(m)",
     "vmap(lambda t: [t, t], out_dims=[0, 1])(m)",
+    "vmap(lambda d: d['a'], in_dims=({'a': 1},))(OrderedDict(a=m))",
 ]
 BAD = [
     "vmap(lambda t: t, in_dims=5)(x)",
@@ -169,6 +170,22 @@ def test_functional_call_refusals(oracle, given, options):
             values = [tensor(part) for part in given] if isinstance(given, list) else given
         with pytest.raises((RuntimeError, ValueError)):
             lib.func.functional_call(net, values, lib.ones(1, 2), **options)
+
+
+def test_batch_norms_without_running_statistics(oracle):
+    """What must not be written by each sample is taken out of all batch norms of a model."""
+    for lib in (rushlight, oracle):
+        inner = lib.nn.Sequential(lib.nn.BatchNorm2d(3), lib.nn.Linear(2, 2))
+        model = lib.nn.Sequential(inner, lib.nn.BatchNorm1d(4), lib.nn.InstanceNorm1d(4))
+        assert lib.func.replace_all_batch_norm_modules_(model) is model
+        for norm in (inner[0], model[1]):
+            assert norm.running_mean is norm.running_var is norm.num_batches_tracked is None
+            assert norm.track_running_stats is False
+        assert list(model.state_dict()) == [
+            "0.0.weight", "0.0.bias", "0.1.weight", "0.1.bias", "1.weight", "1.bias",
+        ]  # fmt: skip
+        alone = lib.func.replace_all_batch_norm_modules_(lib.nn.BatchNorm1d(4))
+        assert lib.func.vmap(alone)(lib.ones(2, 3, 4)).shape == (2, 3, 4)
 
 
 def test_ensembles():

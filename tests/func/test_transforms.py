@@ -1,6 +1,8 @@
 """Derivatives of functions: the oracle's values for each transform, for nests of them, for trees of
 arguments; what stays on the tape outside; kinds of errors."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 
@@ -61,7 +63,7 @@ def evaluated(expression, lib, values):
     module = lib.func
     names = {n: getattr(module, n) for n in
              "grad grad_and_value hessian jacfwd jacrev jvp linearize vjp vmap".split()}
-    return eval(expression, {"lib": lib, **names, **values})
+    return eval(expression, {"lib": lib, "OrderedDict": OrderedDict, **names, **values})
 
 
 def assert_same(a, b):
