@@ -163,7 +163,12 @@ def is_complex(input):
 
 
 def is_nonzero(input):
-    """The truth of a tensor of one element; RuntimeError for others."""
+    """The truth of a tensor of one element; RuntimeError for others, TypeError for what is none."""
+    if not is_tensor(input):
+        raise TypeError(
+            "is_nonzero(): argument 'input' (position 1) must be Tensor, not "
+            + type(input).__name__
+        )
     if input.numel() != 1:
         raise RuntimeError(
             "Boolean value of Tensor with "

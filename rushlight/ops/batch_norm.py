@@ -298,9 +298,13 @@ def _(gs, dy, x, rstd):
 
 @composition("native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps)"
              " -> (Tensor, Tensor, Tensor)", method=False, structural=("N", "C", "HxW"),
-             samples=(call(t(2, 6, 5), t(6), t(6), 2, 6, 5, 3, 1e-5), call(t(2, 4, 2, 3), None, None, 2, 4, 6, 1, 1e-5)))
+             samples=(call(t(2, 6, 5), t(6), t(6), 2, 6, 5, 3, 1e-5), call(t(2, 4, 2, 3), None, None, 2, 4, 6, 1, 1e-5),
+                      call(t(2, 4, 2), t(4), None, 2, 4, 2, 2, 1e-5)))
 def native_group_norm(x, weight, bias, n, c, pixels, groups, eps):
     """(x normalised over each group of channels, and the groups' mean and reciprocal deviation [N, group])."""
+    if (weight is None) != (bias is None):              # the kernels take both or neither
+        weight = full_like_channels(x, c, 1) if weight is None else weight
+        bias = full_like_channels(x, c, 0) if bias is None else bias
     wide = lambda v: None if v is None else reshape(v, (groups, v.shape[0] // groups, 1))
     y, mu, rstd = group_norm_rows(reshape(x, (x.shape[0], groups, x.shape[1] // groups, product(x.shape[2:]))), wide(weight), wide(bias), eps)
     y = reshape(y, x.shape)
@@ -326,9 +330,6 @@ def group_norm(x, groups, weight, bias, eps, _):
         if v is not None and tuple(v.shape) != (c,):
             raise ShapeError(f"[group_norm] Expected {name} to be a vector of size equal to the number of channels in input, but "
                              f"got {name} of shape {list(v.shape)} and input of shape {list(x.shape)}")
-    if (weight is None) != (bias is None):              # the kernels take both or neither
-        weight = full_like_channels(x, c, 1) if weight is None else weight
-        bias = full_like_channels(x, c, 0) if bias is None else bias
     return native_group_norm(x, weight, bias, n, c, product(x.shape[2:]), groups, eps)[0]
 
 

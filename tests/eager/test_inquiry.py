@@ -76,6 +76,8 @@ def test_what_something_is():
     for bad in (x, x[:0]):
         with pytest.raises(RuntimeError, match="ambiguous"):
             rushlight.is_nonzero(bad)
+    with pytest.raises(TypeError):
+        rushlight.is_nonzero(3)
     assert rushlight.typename(x) == "rushlight.FloatTensor"
     assert rushlight.typename(x.bfloat16()) == "rushlight.BFloat16Tensor"
     assert rushlight.typename(rushlight.nn.Linear) == "rushlight.nn.linear.Linear"
