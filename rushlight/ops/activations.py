@@ -29,8 +29,8 @@ WIDE = FLOATS[2:]
 BROAD = UNARY + HALF + (call(t(3, 5, low=-9, high=9)),)
 
 
-def activation(schema, cost=4, samples=BROAD, domain=WIDE, **given):
-    return scalar(schema, promote=promotion.floating, derivative=derived, method=False, domain=domain, cost=cost,
+def activation(schema, cost=4, samples=BROAD, domain=WIDE, promote=promotion.floats, **given):
+    return scalar(schema, promote=promote, derivative=derived, method=False, domain=domain, cost=cost,
                   samples=samples, **given)
 
 
@@ -61,7 +61,7 @@ def celu(x, alpha):
 
 
 @scalar("hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", derivative=derived, method=False, function=False,
-        domain=WIDE, cost=2, variants=({}, {"min_val": RUN, "max_val": RUN}), samples=BROAD + (call(t(2, 3), -0.5, 0.25),))
+        promote=promotion.Promotion(no_bools="Bool inputs not supported for hardtanh"), domain=WIDE, cost=2, variants=({}, {"min_val": RUN, "max_val": RUN}), samples=BROAD + (call(t(2, 3), -0.5, 0.25),))
 def hardtanh(x, low, high):
     return where(le(x, low), low, where(ge(x, high), high, x))
 
@@ -89,7 +89,7 @@ def softplus(x, beta, threshold):
     return where(gt(z, threshold), x, log1p(exp(where(gt(z, threshold), 0.0, z))) / beta)
 
 
-@activation("softsign(Tensor self) -> Tensor", function=False)
+@activation("softsign(Tensor self) -> Tensor", function=False, promote=promotion.Promotion("float", accepts=1))
 def softsign(x):
     return x / (1 + abs(x))
 
@@ -109,14 +109,15 @@ def _(g, x):
     return g * sigmoid(-x)
 
 
-@scalar("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", derivative=derived, method=False,
+@scalar("threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", derivative=derived, method=False, promote=promotion.numbers,
         domain=("int64", "float32", "float64"), samples=(call(t(2, 3), 0.5, -1.5), call(t(3, dtype="int64"), 0, 7), call(t(3, 40, dtype="float16"), 0.1, 20)))
 def threshold(x, threshold, value):
     """x above the threshold, else `value`."""
     return where(le(x, threshold), value, x)
 
 
-@activation("tanhshrink(Tensor self) -> Tensor", function=False, cost=12)
+@activation("tanhshrink(Tensor self) -> Tensor", function=False, cost=12,
+            promote=promotion.Promotion("float", no_bools="Bool inputs not supported for tanhshrink"))
 def tanhshrink(x):
     return x - tanh(x)
 
@@ -138,11 +139,12 @@ def glu(x, dim):
     """The first half along `dim`, each element times the sigmoid of its partner in the second half."""
     if not x.rank or x.shape[dim] % 2:
         raise RuntimeError(f"[glu] Halving dimension must be even, but dimension {dim} is of {list(x.shape)}")
+    promotion.accept("glu", x.dtype, 2)
     half = x.shape[dim] // 2
     return mul(slice(x, dim, 0, half, 1), sigmoid(slice(x, dim, half, 2 * half, 1)))
 
 
-@activation("_prelu_kernel(Tensor self, Tensor weight) -> Tensor", name="prelu_kernel", function=False,
+@activation("_prelu_kernel(Tensor self, Tensor weight) -> Tensor", name="prelu_kernel", function=False, promote=promotion.floats_alike,
             samples=(call(t(2, 3), t(1, 3)), call(t(2, 3), t(2, 3)), call(t(0, 3), t(1, 3))))
 def prelu_kernel(x, weight):
     return where(gt(x, 0), x, x * weight)

@@ -74,7 +74,7 @@ def statistics(x, dim, eps):
 # ---- batch norm
 
 @rows("_batch_norm_rows(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
-      name="batch_norm_rows", layout=rows_over(but_channels, ("weight", "bias")), promote=promotion.floating.of("input"),
+      name="batch_norm_rows", layout=rows_over(but_channels, ("weight", "bias")), promote=promotion.floats.of("input"),
       others={"weight": "opmath", "bias": "opmath"}, domain=SINGLES, patterns=("TTT", "T00"), method=False, function=False, cost=6,
       samples=(call(t(4, 3, 5), t(3), t(3), 1e-5), call(t(2, 3, 4, 5), None, None, 1e-3), call(t(6, 3), t(3), t(3), 1e-5),
                call(t(1, 3, 4, 5, order=(0, 2, 3, 1)), t(3), t(3), 1e-5), call(t(2, 3, 5, dtype="bfloat16"), None, None, 1e-5)))
@@ -149,7 +149,7 @@ def constant(x):
     return x * 1
 
 
-@scalar("_scale_shift(Tensor self, Tensor scale, Tensor shift) -> Tensor", name="scale_shift", promote=promotion.floating.of("self"),
+@scalar("_scale_shift(Tensor self, Tensor scale, Tensor shift) -> Tensor", name="scale_shift", promote=promotion.floats.of("self"),
         others={"scale": "opmath", "shift": "opmath"}, domain=("float32", "float64", "bfloat16", "float16"), method=False,
         function=False, cost=2,
         samples=(call(t(2, 3, 4), t(3, 1), t(3, 1)), call(t(2, 3, 2, 2, order=(0, 2, 3, 1)), t(3, 1, 1), t(3, 1, 1))))
@@ -163,7 +163,7 @@ def _(g, x, scale, shift):
 
 
 @rows("_scale_shift_rows(Tensor self, Tensor scale, Tensor shift) -> Tensor", name="scale_shift_rows",
-      layout=rows_over(but_channels, ("scale", "shift")), promote=promotion.floating.of("self"),
+      layout=rows_over(but_channels, ("scale", "shift")), promote=promotion.floats.of("self"),
       others={"scale": "opmath", "shift": "opmath"}, domain=("float32", "float64", "bfloat16", "float16"), method=False,
       function=False, cost=2, samples=(call(t(2, 3, 4), t(3), t(3)), call(t(2, 3, 4, 5), t(3), t(3))))
 def scale_shift_rows(x, scale, shift):
@@ -236,7 +236,7 @@ IMAGES = fixed(0, 3)
 
 
 @rows("_group_norm_rows(Tensor input, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
-      name="group_norm_rows", layout=rows_over(PIXELS), promote=promotion.floating.of("input"),
+      name="group_norm_rows", layout=rows_over(PIXELS), promote=promotion.floats.of("input"),
       others={"weight": "opmath", "bias": "opmath"}, domain=SINGLES, patterns=("TTT", "T00"), method=False, function=False, cost=6,
       samples=(call(t(2, 3, 2, 5), t(3, 2, 1), t(3, 2, 1), 1e-5), call(t(2, 1, 4, 3), None, None, 1e-3)))
 def group_norm_rows(x, weight, bias, eps):

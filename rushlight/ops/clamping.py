@@ -1,6 +1,7 @@
 """Choices between numbers by their size: scalar bodies. NaN wins everywhere but in fmax and fmin."""
 from rushlight import dtypes
 
+from . import promotion
 from .declare import NUMBERS, composition, scalar
 from .pointwise import (
     BINARY,
@@ -9,6 +10,7 @@ from .pointwise import (
     fill,
     ge,
     gt,
+    is_number,
     le,
     lifted,
     lt,
@@ -25,7 +27,7 @@ BOUNDS = (call(t(2, 3), -0.5, 0.5), call(t(2, 3), min=0.25), call(t(2, 3), max=0
 
 
 @scalar("clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor", domain=NUMBERS,
-        patterns=("TNN", "TN0", "T0N"), cost=2, samples=BOUNDS)
+        promote=promotion.numbers, patterns=("TNN", "TN0", "T0N"), cost=2, samples=BOUNDS)
 def clamp(x, low, high):
     """x, but at least `min` and at most `max`, where these are given; numbers or tensors."""
     if low is None and high is None:
@@ -58,12 +60,17 @@ def _(g, x, low, high):
 
 @composition("clamp_min.Tensor(Tensor self, Tensor min) -> Tensor", samples=(call(t(2, 3), 0.5), call(t(2, 3), t(3))))
 def clamp_min(x, low):
-    return clamp(x, low, None)
+    return maximum(x, low) if both_bool(x, low) else clamp(x, low, None)
 
 
 @composition("clamp_max.Tensor(Tensor self, Tensor max) -> Tensor", samples=(call(t(2, 3), 0.5), call(t(2, 3), t(3))))
 def clamp_max(x, high):
-    return clamp(x, None, high)
+    return minimum(x, high) if both_bool(x, high) else clamp(x, None, high)
+
+
+def both_bool(x, bound):
+    """Bool tensors, which PyTorch takes with one bound only."""
+    return not is_number(bound) and x.dtype == bound.dtype == "bool"
 
 
 @scalar("fmax(Tensor self, Tensor other) -> Tensor", domain=("int64", "float32", "float64"),

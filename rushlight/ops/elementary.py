@@ -41,8 +41,8 @@ BOTH = ("TT", "TN", "NT")
 LN2, LN10 = math.log(2), math.log(10)
 
 
-def elementary(schema, cost=10, samples=UNARY, **given):
-    return scalar(schema, promote=promotion.floating, domain=WIDE, cost=cost, samples=samples, **given)
+def elementary(schema, cost=10, samples=UNARY, promote=promotion.floating, **given):
+    return scalar(schema, promote=promote, domain=WIDE, cost=cost, samples=samples, **given)
 
 
 @elementary("exp2(Tensor self) -> Tensor", cost=8)
@@ -227,7 +227,7 @@ def _(g, y, x):
     return g * x / square, -g * y / square
 
 
-@elementary("hypot(Tensor self, Tensor other) -> Tensor", cost=8, patterns=("TT",), samples=BINARY[:1] + BINARY[2:])
+@elementary("hypot(Tensor self, Tensor other) -> Tensor", cost=8, promote=promotion.floats, patterns=("TT",), samples=BINARY[:1] + BINARY[2:])
 def hypot(x, y):
     """The square root of x^2 + y^2, without overflow on the way."""
     high, low = maximum(abs(x), abs(y)), minimum(abs(x), abs(y))
@@ -253,7 +253,7 @@ def _(g, out, x):
 
 
 @elementary("next_float(Tensor self, Tensor other) -> Tensor", cost=2, samples=BINARY[:1] + BINARY[4:], derivative=none,
-            method=False, function=False)
+            promote=promotion.floats, method=False, function=False)
 def next_float(x, y):
     return word.next_float(x, y)
 
@@ -276,7 +276,7 @@ def nextafter(x, y):
     return where(eq(x, y), y, where(ne(x, x), x, where(ne(y, y), y, found))).to(dtype)
 
 
-@elementary("logaddexp(Tensor self, Tensor other) -> Tensor", cost=16, samples=BINARY[:1] + BINARY[2:])
+@elementary("logaddexp(Tensor self, Tensor other) -> Tensor", cost=16, promote=promotion.floats, samples=BINARY[:1] + BINARY[2:])
 def logaddexp(x, y):
     """log(exp(x) + exp(y)), without overflow on the way."""
     gap = where(eq(x, y), 0.0, abs(x - y))              # of equal infinities too
@@ -288,7 +288,7 @@ def _(g, x, y, out):
     return g * exp(x - out), g * exp(y - out)
 
 
-@elementary("logaddexp2(Tensor self, Tensor other) -> Tensor", cost=16, samples=BINARY[:1] + BINARY[2:])
+@elementary("logaddexp2(Tensor self, Tensor other) -> Tensor", cost=16, promote=promotion.floats, samples=BINARY[:1] + BINARY[2:])
 def logaddexp2(x, y):
     gap = where(eq(x, y), 0.0, abs(x - y))
     return maximum(x, y) + log1p(exp2(-gap)) * (1 / LN2)

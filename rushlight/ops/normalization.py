@@ -13,7 +13,7 @@ ROWS = (call(t(3, 5), 1), call(t(2, 3, 4), 1), call(t(3, 40, dtype="float16"), -
 
 
 @rows("_softmax(Tensor self, int dim, bool half_to_float=False) -> Tensor", name="softmax_rows", layout=same_rows(out="C"),
-      promote=promotion.floating, method=False, function=False, cost=12, samples=ROWS)
+      promote=promotion.floats, method=False, function=False, cost=12, samples=ROWS)
 def softmax_rows(x, dim, half_to_float):
     e = exp(x - amax(x, dim, True))
     return e * (1 / sum(e, dim, True))                  # one division a row
@@ -31,7 +31,7 @@ def softmax_backward(g, y, dim):
 
 
 @rows("_log_softmax(Tensor self, int dim, bool half_to_float=False) -> Tensor", name="log_softmax_rows",
-      layout=same_rows(out="C"), promote=promotion.floating, method=False, function=False, cost=12, samples=ROWS)
+      layout=same_rows(out="C"), promote=promotion.floats, method=False, function=False, cost=12, samples=ROWS)
 def log_softmax_rows(x, dim, half_to_float):
     z = x - amax(x, dim, True)
     return z - log(sum(exp(z), dim, True))
@@ -49,7 +49,7 @@ def log_softmax_backward(g, y, dim):
 
 
 @rows("native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps)"
-      " -> (Tensor, Tensor, Tensor)", layout=trailing_rows(), promote=promotion.floating, method=False, cost=6,
+      " -> (Tensor, Tensor, Tensor)", layout=trailing_rows(), promote=promotion.floats, method=False, cost=6,
       patterns=("TTT", "T00", "TT0"),
       samples=(call(t(4, 6), (6,), t(6), t(6), 1e-5), call(t(2, 3, 4), (3, 4), None, None, 1e-5),
                call(t(3, 4, 8, order=(1, 0, 2)), (8,), t(8), None, 1e-3), call(t(2, 40, dtype="float16"), (40,), None, None, 1e-5)))
@@ -130,7 +130,7 @@ def _(g, x, dim, index):
 
 
 @rows("cross_entropy_rows(Tensor self, Tensor target, int dim, SymInt ignore_index=-100) -> (Tensor, Tensor)",
-      layout=per_row(per_row=("target",)), promote=promotion.floating.of("self"), others={"target": "int64"}, method=False,
+      layout=per_row(per_row=("target",)), promote=promotion.floats.of("self"), others={"target": "int64"}, method=False,
       function=False, cost=12, variants=({}, {"ignore_index": RUN}),
       samples=(call(t(4, 5), t(4, 1, dtype="int64", low=0, high=5), 1),
                call(t(4, 5), t(4, 1, dtype="int64", low=0, high=5), 1, 2)))

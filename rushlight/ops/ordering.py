@@ -50,6 +50,7 @@ def topk_shape(x, k, dim):
 
 
 @library("topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor, Tensor)", routine="topk", domain=PLAIN,
+         promote=promotion.Promotion(no_bools="topk does not support bool dtypes"),
          structural=("k",), layout=shaped(lambda x, k, dim, *_: [topk_shape(x, k, dim)] * 2, dtypes=("self", "int64")),
          samples=(call(t(3, 5), 2), call(t(3, 40), 3, 1, False), call(t(5, 3), 5, 0), call(t(3, 5), 0), call(t(2, 70, dtype="float16"), 2),
                   call(t(), 1)))
@@ -89,7 +90,7 @@ ONE = shaped(lambda x, dim, keepdim: [row_shape(x, dim, keepdim)] * 2, dtypes=("
 CHOICES = (call(t(3, 5), 1), call(t(3, 5), 0, True), call(t(2, 6, 3), 1), call(t(3, 4, dtype="bfloat16"), -1), call(t(), 0))
 
 
-@library("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)", routine="kth", domain=PLAIN,
+@library("kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)", routine="kth", domain=PLAIN[1:], promote=promotion.numbers,
          structural=("k",), layout=shaped(lambda x, k, dim, keepdim: [row_shape(x, dim, keepdim)] * 2, dtypes=("self", "int64")),
          samples=(call(t(3, 5), 2), call(t(3, 5), 3, 0, True), call(t(6, dtype="int64"), 1)))
 def kthvalue(x, k, dim, keepdim):
@@ -170,7 +171,7 @@ def searched(op, sequence, values):
 
 
 @library("searchsorted.rows(Tensor sorted_sequence, Tensor self, Tensor? sorter, bool out_int32, bool right) -> Tensor", name="search_rows",
-         routine="searchsorted", domain=PLAIN, promote=promotion.numeric.of("sorted_sequence", "self"), others={"sorter": "int64"},
+         routine="searchsorted", domain=PLAIN, promote=promotion.numbers.of("sorted_sequence", "self"), others={"sorter": "int64"},
          layout=shaped(lambda s, v, sorter, out_int32, right: v.shape, dtypes=("int64",)), derivative=none, method=False, function=False,
          samples=(call(t(1, low=0.0, high=1.0), t(2, 3), None, False, True),))
 def search_rows(sequence, values, sorter, out_int32, right):

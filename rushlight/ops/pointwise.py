@@ -31,7 +31,7 @@ def lifted(v, like):
 
 
 @scalar("add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", domain=ALL, patterns=ARITHMETIC,
-        variants=({}, {"alpha": RUN}),
+        promote=promotion.adding, variants=({}, {"alpha": RUN}),
         samples=BINARY + MIXED + (call(t(2, 3), t(3), alpha=2), call(t(2, 3), t(3), alpha=0.5)))
 def add(x, y, alpha):
     return word.add(x, y * alpha)
@@ -420,7 +420,7 @@ def _(g, mask):
 
 # ---- sums of products
 
-@scalar("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", cost=2,
+@scalar("addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor", cost=2, promote=promotion.numbers,
         domain=("int64", "float32", "float64"), variants=({}, {"value": RUN}),
         samples=(call(t(2, 3), t(3), t(2, 1)), call(t(2, 3), t(2, 3), t(3), value=0.5),
                  call(t(4, dtype="int64"), t(4, dtype="int64"), t(4, dtype="int64"), value=2), call(t(3, dtype="float16"), t(3, dtype="float16"), t(3, dtype="float16")),
@@ -451,7 +451,7 @@ def _(g, a, b, value):
 
 
 @scalar("lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", cost=3, domain=("float32", "float64"),
-        patterns=("TTT", "TTN"), samples=(call(t(2, 3), t(2, 3), t(3)), call(t(2, 3), t(3), 0.3), call(t(2, 3), t(2, 3), 0.7),
+        promote=promotion.floats_alike, patterns=("TTT", "TTN"), samples=(call(t(2, 3), t(2, 3), t(3)), call(t(2, 3), t(3), 0.3), call(t(2, 3), t(2, 3), 0.7),
                                           call(t(3, dtype="float16"), t(3, dtype="float16"), 0.25)))
 def lerp(x, end, weight):
     """From x (weight 0) to end (weight 1); exact at both."""
@@ -477,7 +477,7 @@ def _(g, out):
     return where(le(out, 0), 0.0, g)
 
 
-@scalar("gelu(Tensor self, *, str approximate='none') -> Tensor", promote=promotion.floating, derivative=derived, cost=12,
+@scalar("gelu(Tensor self, *, str approximate='none') -> Tensor", promote=promotion.floats, derivative=derived, cost=12,
         variants=({}, {"approximate": "tanh"}), samples=UNARY + HALF + (call(t(2, 3), approximate="tanh"),))
 def gelu(x, approximate):
     if approximate not in ("none", "tanh"):
@@ -487,7 +487,7 @@ def gelu(x, approximate):
     return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
 
 
-@scalar("silu(Tensor self) -> Tensor", promote=promotion.floating, derivative=derived, cost=10, samples=UNARY + HALF)
+@scalar("silu(Tensor self) -> Tensor", promote=promotion.floats, derivative=derived, cost=10, samples=UNARY + HALF)
 def silu(x):
     return x * sigmoid(x)
 

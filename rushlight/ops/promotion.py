@@ -16,6 +16,9 @@ class Promotion:
     by: str = None                  # the argument that overrides the result ("dtype")
     no_bools: str = None            # what to say where an operand is a bool
     floats_only: bool = False       # the result must be floating
+    accepts: int = 0                # the least category of the operands' common dtype: 0 bools, 1 integers, 2 floating ones
+    alike: bool = False             # no promotion: the tensors are of one dtype
+    scaled_by: str = None           # a number whose category may not be above the common dtype's
 
     def of(self, *names):
         return replace(self, names=names)
@@ -31,6 +34,12 @@ class Promotion:
         if self.no_bools and any(rank_of(v)[1] == "bool" for _, v in a.operands()):
             raise RuntimeError(f"[{a.op_name}] {self.no_bools}")
         best = common(a, self.takes_part)
+        if self.alike:
+            best = self.check_alike(a)
+        if self.accepts:
+            accept(a.op_name, best, self.accepts)
+        if self.scaled_by:
+            self.check_scale(a, best)
         if self.floor == "float" and dtypes.category(best) < 2:
             best = dtypes.DEFAULT
         if self.floor == "int" and dtypes.category(best) < 2:
@@ -44,6 +53,25 @@ class Promotion:
             what = ("Optional dtype must be either a floating point or complex dtype" if given else
                     "could not infer output dtype. Input dtype must be either a floating point or complex dtype")
             raise RuntimeError(f"[{a.op_name}] {what}. Got: {found}")
+
+    def check_alike(self, a):
+        tensors = [(name, v) for name, v in a.operands() if self.takes_part(name) and rank_of(v)[0]]
+        best = tensors[0][1].dtype
+        for name, v in tensors:
+            if v.dtype != best:
+                raise RuntimeError(f"[{a.op_name}] expected dtype {best} for `{name}` but got dtype {v.dtype}")
+        return best
+
+    def check_scale(self, a, best):
+        scale = a[self.scaled_by]
+        scale = getattr(scale, "hint", scale)           # a run-time number stands for its type
+        given = rank_of(scale)[1]
+        if given == "bool" and best != "bool":
+            raise RuntimeError(f"[{a.op_name}] Boolean {self.scaled_by} only supported for Boolean results, got {best}")
+        if dtypes.category(given) > 1 and dtypes.category(given) > dtypes.category(best):
+            kinds = ("integral", "a floating point") if dtypes.category(best) < 2 else ("non-complex", "a complex")
+            raise RuntimeError(f"[{a.op_name}] For {kinds[0]} input tensors, argument {self.scaled_by} must not be {kinds[1]} number, "
+                               f"got {best} and {scale!r}")
 
 
 @dataclass(frozen=True)
@@ -94,6 +122,12 @@ class Copying:
         return a.tensors[0].dtype, a.tensors[0].dtype
 
 
+def accept(name, dtype, least):
+    """Refuse a dtype below the category `least` (1: bools; 2: bools and integers) as PyTorch does where it has no kernel."""
+    if dtypes.category(dtype) < least:
+        raise NotImplementedError(f'[{name}] "{name}" not implemented for {dtype!r}')
+
+
 def common(a, takes_part=lambda name: True):
     tiers = {}                      # 2: tensors with dims, 1: without, 0: Python numbers
     for name, v in a.operands():
@@ -123,7 +157,11 @@ def rank_of(v):
 
 
 numeric = Promotion()
-subtracting = Promotion(no_bools="Subtraction, the `-` operator, with a bool tensor is not supported. "
+numbers = Promotion(accepts=1)          # no bools
+floats = Promotion(accepts=2)           # no integers either
+floats_alike = Promotion(accepts=2, alike=True)
+adding = Promotion(scaled_by="alpha")
+subtracting = Promotion(scaled_by="alpha", no_bools="Subtraction, the `-` operator, with a bool tensor is not supported. "
                                  "If you are trying to invert a mask, use logical_not() instead.")
 rectifying = Promotion(no_bools="Boolean inputs not supported for relu")
 negating = Promotion(no_bools="Negation, the `-` operator, on a bool tensor is not supported. "

@@ -1,4 +1,5 @@
 """The same elements in other places: compositions of views, copies and `cat`."""
+from . import promotion
 from .assembly import cat, constant_pad_nd, diag_embed
 from .declare import ALL, composition, library
 from .layouts import like_operands, positive, shaped
@@ -194,6 +195,7 @@ def diagflat(x, offset):
 def trace(x):
     if x.rank != 2:
         raise RuntimeError(f"[trace] expected a matrix, but got tensor with dim {x.rank}")
+    promotion.accept("trace", x.dtype, 1)
     return sum(diagonal(x, 0, 0, 1))
 
 

@@ -1,6 +1,7 @@
 """Rounding, and division with a whole quotient: scalar bodies. Integers are whole already, and wrap around."""
 from rushlight import dtypes
 
+from . import promotion
 from .declare import FLOATS, NUMBERS, composition, none, scalar
 from .pointwise import ARITHMETIC, HALF, UNARY, div, is_number, mul
 from .samples import call, t
@@ -20,7 +21,7 @@ def is_whole(x):
 
 def rounding(body):
     """An operator that gives whole numbers: integers stay as they are, and the slope is 0."""
-    op = scalar(f"{body.__name__}(Tensor self) -> Tensor", cost=1,
+    op = scalar(f"{body.__name__}(Tensor self) -> Tensor", cost=1, promote=promotion.numbers,
                 samples=UNARY + HALF + (call(t(3, dtype="int64")), call(t(2, 3, low=-9, high=9))))(body)
     op.derivative(lambda g: g.filled(0))
     return op
@@ -41,7 +42,7 @@ def trunc(x):
     return x if is_whole(x) else word.trunc(x)
 
 
-@scalar("rint(Tensor self) -> Tensor", cost=1, method=False, function=False, samples=UNARY[:1] + HALF)
+@scalar("rint(Tensor self) -> Tensor", cost=1, promote=promotion.numbers, method=False, function=False, samples=UNARY[:1] + HALF)
 def rint(x):
     """To the nearest whole number; halves to the even one."""
     return x if is_whole(x) else word.rint(x)
@@ -55,6 +56,7 @@ rint.derivative(lambda g: g.filled(0))
                                      call(t(3, dtype="int64"))))
 def round(x, decimals):
     """To the nearest number of so many decimals; halves to the even one."""
+    promotion.accept("round", x.dtype, 2 if decimals else 1)
     if decimals == 0:
         return rint(x)
     scale = 10.0 ** (decimals if decimals > 0 else -decimals)
@@ -64,7 +66,7 @@ def round(x, decimals):
 round.derivative(lambda g: g.filled(0))
 
 
-@scalar("frac(Tensor self) -> Tensor", domain=FLOATS[2:], cost=2, samples=UNARY + HALF)
+@scalar("frac(Tensor self) -> Tensor", domain=FLOATS[2:], promote=promotion.floats, cost=2, samples=UNARY + HALF)
 def frac(x):
     return x - trunc(x)
 

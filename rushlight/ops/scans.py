@@ -83,7 +83,7 @@ def _(g, x, out, dim):
 
 
 @library("logcumsumexp(Tensor self, int dim) -> Tensor", routine="logcumsumexp", domain=("float32", "float64"), layout=same,
-         promote=promotion.floating, samples=ROWS)
+         promote=promotion.floats, samples=ROWS)
 def logcumsumexp(x, dim):
     """log of the sums of exp of the row's elements up to each one."""
     return (wrapped(dim, x.rank),)

@@ -1,0 +1,117 @@
+"""Dtypes that an operator does not take: the same calls raise the same kind of error as PyTorch's,
+eager, on fakes and compiled, and the message names the dtype.
+"""
+
+import pytest
+
+import rushlight
+from rushlight.fake import fake
+
+BOOLS, WHOLE = ("bool",), ("bool", "uint8", "int8", "int16", "int32", "int64")
+REFUSED = {
+    "gelu": (WHOLE, lambda m, x: m.nn.functional.gelu(x)),
+    "gelu of tanh": (WHOLE, lambda m, x: m.nn.functional.gelu(x, approximate="tanh")),
+    "silu": (WHOLE, lambda m, x: m.nn.functional.silu(x)),
+    "elu": (WHOLE, lambda m, x: m.nn.functional.elu(x)),
+    "selu": (WHOLE, lambda m, x: m.nn.functional.selu(x)),
+    "leaky_relu": (WHOLE, lambda m, x: m.nn.functional.leaky_relu(x)),
+    "hardswish": (WHOLE, lambda m, x: m.nn.functional.hardswish(x)),
+    "softplus": (WHOLE, lambda m, x: m.nn.functional.softplus(x)),
+    "glu": (WHOLE, lambda m, x: m.nn.functional.glu(x)),
+    "prelu": (WHOLE, lambda m, x: m.nn.functional.prelu(x, x.select(0, 0).select(0, 0))),
+    "hardtanh": (BOOLS, lambda m, x: m.nn.functional.hardtanh(x)),
+    "softsign": (BOOLS, lambda m, x: m.nn.functional.softsign(x)),
+    "tanhshrink": (BOOLS, lambda m, x: m.nn.functional.tanhshrink(x)),
+    "threshold": (BOOLS, lambda m, x: m.nn.functional.threshold(x, 0, 1)),
+    "layer_norm": (WHOLE, lambda m, x: m.nn.functional.layer_norm(x, (4,))),
+    "group_norm": (WHOLE, lambda m, x: m.nn.functional.group_norm(x, 2)),
+    "batch_norm": (WHOLE, lambda m, x: m.nn.functional.batch_norm(x, None, None, training=True)),
+    "cross_entropy": (WHOLE, lambda m, x: m.nn.functional.cross_entropy(x, x.select(1, 0).long())),
+    "hypot": (WHOLE, lambda m, x: m.hypot(x, x)),
+    "logaddexp": (WHOLE, lambda m, x: m.logaddexp(x, x)),
+    "nextafter": (WHOLE, lambda m, x: m.nextafter(x, x)),
+    "logcumsumexp": (WHOLE, lambda m, x: m.logcumsumexp(x, 1)),
+    "lerp": (WHOLE, lambda m, x: m.lerp(x, x, 0.5)),
+    "lerp by a tensor": (WHOLE, lambda m, x: m.lerp(x, x, x)),
+    "lerp of two dtypes": (WHOLE + ("float64",), lambda m, x: m.lerp(x.to(m.float32), x, 0.5)),
+    "lerp by another dtype": (WHOLE + ("float64",), lambda m, x: m.lerp(x, x, x.to(m.float32))),
+    "frac": (WHOLE, lambda m, x: m.frac(x)),
+    "floor": (BOOLS, lambda m, x: m.floor(x)),
+    "round": (BOOLS, lambda m, x: m.round(x)),
+    "round to a decimal": (WHOLE, lambda m, x: m.round(x, decimals=1)),
+    "clamp by tensors": (BOOLS, lambda m, x: m.clamp(x, x, x)),
+    "clamp by bools": (BOOLS, lambda m, x: m.clamp(x, False, True)),
+    "topk": (BOOLS, lambda m, x: m.topk(x, 2)),
+    "kthvalue": (BOOLS, lambda m, x: m.kthvalue(x, 2)),
+    "trace": (BOOLS, lambda m, x: m.trace(x)),
+    "addcmul": (BOOLS, lambda m, x: m.addcmul(x, x, x)),
+    "searchsorted": (BOOLS, lambda m, x: m.searchsorted(x.select(0, 0), x)),
+    "add": (WHOLE, lambda m, x: m.add(x, x, alpha=0.5)),
+    "add of a number": (WHOLE[1:], lambda m, x: m.add(x, 2, alpha=0.5)),
+    "add in place": (WHOLE, lambda m, x: x.add_(x, alpha=0.5)),
+    "add by a bool": (WHOLE[1:] + ("float32",), lambda m, x: m.add(x, x, alpha=True)),
+    "add by a complex number": (("float32", "int32"), lambda m, x: m.add(x, x, alpha=1j)),
+    "sub": (WHOLE, lambda m, x: m.sub(x, x, alpha=0.5)),
+    "rsub": (WHOLE[1:], lambda m, x: m.rsub(x, x, alpha=0.5)),
+}
+NOT_ON_FAKES = ("add in place", "cross_entropy")  # they have no such method
+ACCEPTED = {
+    "hypot of two dtypes": (WHOLE, lambda m, x: m.hypot(x, m.ones(2, 4))),
+    "softsign": (WHOLE[1:], lambda m, x: m.nn.functional.softsign(x)),
+    "floor": (WHOLE[1:], lambda m, x: m.floor(x)),
+    "clamp": (WHOLE, lambda m, x: m.clamp(x, 0, 1)),
+    "clamp_min": (WHOLE, lambda m, x: m.clamp_min(x, x)),
+    "add": (WHOLE[1:], lambda m, x: m.add(x, x, alpha=2)),
+    "add of a float": (WHOLE, lambda m, x: m.add(x, 2.5, alpha=0.5)),
+    "add by a bool": (BOOLS, lambda m, x: m.add(x, x, alpha=True)),
+    "lerp": (("float32", "float64", "float16"), lambda m, x: m.lerp(x, x, 0.25)),
+}
+
+
+def operand(module, dtype):
+    return module.tensor([[0, 1, 1, 0], [1, 0, 1, 1]]).to(getattr(module, dtype))
+
+
+def kind_of(call, *args):
+    with pytest.raises(Exception) as told:
+        call(*args)
+    return told.type, str(told.value)
+
+
+def compiled(call):
+    def whole(x):
+        return call(rushlight, x)
+
+    return rushlight.compile(whole)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_dtypes(oracle, name):
+    dtypes, call = REFUSED[name]
+    for dtype in dtypes:
+        expected, _ = kind_of(call, oracle, operand(oracle, dtype))
+        x = operand(rushlight, dtype)
+        told = [kind_of(call, rushlight, x), kind_of(compiled(call), x)]
+        if name not in NOT_ON_FAKES:
+            told.append(kind_of(call, rushlight, fake(x)))
+        for found, text in told:
+            assert issubclass(found, expected), (dtype, found, text)
+            assert text.startswith("[") and dtype in text.lower(), text
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_accepted_dtypes(oracle, name):
+    dtypes, call = ACCEPTED[name]
+    for dtype in dtypes:
+        expected = call(oracle, operand(oracle, dtype))
+        x = operand(rushlight, dtype)
+        for found in (call(rushlight, x), compiled(call)(x)):
+            assert str(found.dtype) == str(expected.dtype).replace("torch.", "rushlight.")
+            assert found.tolist() == expected.tolist(), dtype
+
+
+def test_a_plan_made_for_a_whole_alpha_does_not_take_a_fraction():
+    x = operand(rushlight, "int64")
+    assert rushlight.add(x, x, alpha=3).tolist() == (x * 4).tolist()
+    with pytest.raises(RuntimeError, match="alpha must not be a floating point number"):
+        rushlight.add(x, x, alpha=0.5)
