@@ -290,7 +290,7 @@ def real_dict(real: Any) -> dict | None:
 
 
 def load_slot(state: Any, value: Instance, name: str, descriptor: Any) -> Any:
-    field = value.fields.get(name, MISS)
+    field = value.slots.get(name, MISS)
     if field is not MISS:
         return NOT_FOUND if field is DELETED else state.realize(field)
     if value.fresh:
@@ -340,7 +340,14 @@ def instance_dict(state: Any, value: Instance) -> Any:
     return value.fields if value.fresh else InstanceDict(value)
 
 
+def store_slot(state: Any, value: Instance, name: str, new: Any) -> None:
+    value.slots[name] = new
+    if not value.fresh:
+        state.written[id(value)] = value
+
+
 def store_field(state: Any, value: Instance, name: str, new: Any) -> None:
+    """Into the instance's own dict."""
     if value.fields.get(name, MISS) is DELETED and new is not DELETED:
         raise unsupported(f"attribute {name}, deleted and set again", "it moves in its dict")
     value.fields[name] = new
@@ -387,7 +394,10 @@ def generic_setattr(frame: Any, value: Instance, name: str, new: Any) -> None:
     if kind is Instance and has(found.cls, "__set__"):
         frame.call(class_attribute(state, found.cls, "__set__"), (found, value, new), {})
         return
-    if kind not in (types.MemberDescriptorType,) and not has_dict(cls):
+    if kind is types.MemberDescriptorType:
+        store_slot(state, value, name, new)
+        return
+    if not has_dict(cls):
         raise missing(state, value, name)
     store_field(state, value, name, new)
 
@@ -415,6 +425,11 @@ def generic_delattr(frame: Any, value: Instance, name: str) -> None:
             raise unsupported(f"deletion of property {name}", "it has no deleter")
         frame.call(found.fdel, (value,), {})
         return
+    if type(found) is types.MemberDescriptorType:
+        if load_slot(state, value, name, found) is NOT_FOUND:
+            raise missing(state, value, name)
+        store_slot(state, value, name, DELETED)
+        return
     if load_field(state, value, name) is NOT_FOUND:
         raise missing(state, value, name)
     delete_field(state, value, name)
@@ -424,7 +439,7 @@ def delete_field(state: Any, value: Instance, name: str) -> None:
     """Of an attribute that is there."""
     if value.fresh:
         del value.fields[name]
-    elif name in (real_dict(value.real) or {}) or not has_dict(value.cls):
+    elif name in (real_dict(value.real) or {}):
         store_field(state, value, name, DELETED)
     else:  # it was made in the frame
         state.guard("absent", value.source.child("attr", "__dict__"), name)

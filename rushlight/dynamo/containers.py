@@ -272,13 +272,13 @@ class DictMethod:
         return {n: load_field(f.state, instance, n) for n in names}
 
     def do_keys(self, f: Any, instance: Instance) -> Any:
-        return list(self.whole(f, instance))
+        return self.do_copy(f, instance).keys()
 
     def do_items(self, f: Any, instance: Instance) -> Any:
-        return list(self.whole(f, instance).items())
+        return self.do_copy(f, instance).items()
 
     def do_values(self, f: Any, instance: Instance) -> Any:
-        return list(self.whole(f, instance).values())
+        return self.do_copy(f, instance).values()
 
     def do_copy(self, f: Any, instance: Instance) -> Any:
         return f.state.note_made(self.whole(f, instance))

@@ -13,6 +13,7 @@ from bytecode import Instr
 from rushlight import eager
 
 from . import runtime
+from .attributes import DELETED
 from .breaks import Restart, unsupported
 from .emit import call_instructions, const, load_attr
 from .generators import Generator
@@ -220,19 +221,23 @@ class Makers:
         self.call_runtime(plain.__new__, lambda: self.emit(const(value.cls)))
         self.store(value)
         self.prepare_fields(value)
-        if value.fields:
-            self.fills.append(lambda: self.fill_fields(value, dict(value.fields)))
+        if value.fields or value.slots:
+            kept = {k: v for k, v in value.slots.items() if v is not DELETED}  # the others are new
+            self.fills.append(lambda: self.fill_fields(value, kept, dict(value.fields)))
 
     def prepare_fields(self, value: Instance) -> None:
-        from .attributes import DELETED
-
-        for v in value.fields.values():
+        for v in (*value.fields.values(), *value.slots.values()):
             if v is not DELETED:
                 self.prepare(v)
 
-    def fill_fields(self, target: Any, fields: dict) -> None:
-        from .attributes import DELETED
+    def fill_fields(self, target: Instance, slots: dict, fields: dict) -> None:
+        self.fill_some(target, slots, runtime.set_fields, runtime.clear_slots)
+        if any(is_shadowed(target.cls, name) for name in fields):
+            self.fill_some(target, fields, runtime.set_entries, runtime.delete_entries)
+        else:
+            self.fill_some(target, fields, runtime.set_fields, runtime.delete_fields)
 
+    def fill_some(self, target: Instance, fields: dict, write: Any, delete: Any) -> None:
         kept = {k: v for k, v in fields.items() if v is not DELETED}
         gone = tuple(k for k, v in fields.items() if v is DELETED)
 
@@ -244,16 +249,14 @@ class Makers:
         if kept:
             names = tuple(kept)
             self.call_runtime(
-                runtime.set_fields,
+                write,
                 lambda: self.load(target),
                 lambda: self.emit(const(names)),
                 values,
             )
             self.emit(Instr("POP_TOP"))
         if gone:
-            self.call_runtime(
-                runtime.delete_fields, lambda: self.load(target), lambda: self.emit(const(gone))
-            )
+            self.call_runtime(delete, lambda: self.load(target), lambda: self.emit(const(gone)))
             self.emit(Instr("POP_TOP"))
 
     def make_cell(self, value: Cell) -> None:
@@ -498,6 +501,12 @@ VIEWS = (dict.keys, dict.values, dict.items)
 
 def bound_to_container(value: Any) -> bool:
     return isinstance(value.__self__, (list, dict, set, tuple, collections.deque, str))
+
+
+def is_shadowed(cls: type, name: str) -> bool:
+    """Whether `object.name = ...` would write a slot or call a property, not reach the dict."""
+    found = next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
+    return hasattr(type(found), "__set__")
 
 
 def is_constant(value: Any) -> bool:

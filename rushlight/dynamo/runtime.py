@@ -4,6 +4,7 @@ use the builtin types' own methods, so that no code of the user's runs."""
 from __future__ import annotations
 
 import collections
+import contextlib
 import types
 from typing import Any
 
@@ -96,6 +97,23 @@ def set_fields(target: Any, names: tuple, values: tuple) -> None:
 def delete_fields(target: Any, names: tuple) -> None:
     for name in names:
         object.__delattr__(target, name)
+
+
+def clear_slots(target: Any, names: tuple) -> None:
+    """A slot may have been empty before the frame filled it and emptied it again."""
+    for name in names:
+        with contextlib.suppress(AttributeError):
+            object.__delattr__(target, name)
+
+
+def set_entries(target: Any, names: tuple, values: tuple) -> None:
+    """As set_fields, where the class has a slot or a property of a name in the object's dict."""
+    object.__getattribute__(target, "__dict__").update(zip(names, values))
+
+
+def delete_entries(target: Any, names: tuple) -> None:
+    for name in names:
+        del object.__getattribute__(target, "__dict__")[name]
 
 
 def set_item(namespace: dict, name: str, value: Any) -> None:

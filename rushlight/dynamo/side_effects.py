@@ -98,8 +98,8 @@ def prepare_effects(gen: Codegen, state: Any) -> list[Any]:
     for instance in list(state.written.values()):
         gen.prepare(instance)
         gen.prepare_fields(instance)
-        fields = dict(instance.fields)
-        actions.append(lambda o=instance, f=fields: gen.fill_fields(o, f))
+        slots, fields = dict(instance.slots), dict(instance.fields)
+        actions.append(lambda o=instance, s=slots, f=fields: gen.fill_fields(o, s, f))
     for cell in list(state.cells.values()):
         if cell.written:
             prepare_cell(gen, state, cell, actions)

@@ -10,6 +10,8 @@ import operator
 
 import pytest
 
+import rushlight as rl
+
 from .both import check
 from .programs import Base, Derived, Point, collector, x
 
@@ -286,6 +288,56 @@ def attribute_mutation(b, a):
     b.extra.append(b)
     del b.t
     return len(b.extra)
+
+
+class WithSlot:
+    __slots__ = ("__dict__", "kept", "other")
+
+    def __init__(self):
+        self.kept, self.own = 1, 2
+
+
+def seen_dict(o):
+    d = vars(o)
+    return d.keys() == {"own"}, list(d), len(d), "kept" in d, d.get("other"), {**d}, list(d.items())
+
+
+@program(x(), WithSlot())
+def slots_are_not_in_the_dict(a, o):
+    before = seen_dict(o)
+    o.kept, o.other = a + 1, 3
+    made = WithSlot()
+    made.other = 4
+    return before, seen_dict(o), o.kept, o.other, seen_dict(made), made, made.kept, made.other
+
+
+@program(x(), WithSlot())
+def a_dict_s_entry_beside_the_slot_of_its_name(a, o):
+    made = WithSlot()
+    for one in (o, made):
+        one.__dict__["kept"] = a
+        vars(one)["other"] = 6
+    o.other = 7
+    return o.kept, o.other, list(vars(o)), made.kept, hasattr(made, "other"), made
+
+
+def the_slots_of(a, o):
+    """What a program left in the slots, which are not among what `check` compares."""
+    o.__dict__["kept"] = 5
+    o.kept, o.other = a + 1, 3
+    del o.other
+    made = WithSlot()
+    made.other = 4
+    del made.kept
+    return made
+
+
+def test_slots_and_entries_are_written_apart():
+    o = WithSlot()
+    made = rl.compile(the_slots_of, fullgraph=True)(rl.ones(1), o)
+    assert o.kept.tolist() == [2] and not hasattr(o, "other")
+    assert vars(o) == {"own": 2, "kept": 5}
+    assert made.other == 4 and not hasattr(made, "kept") and vars(made) == {"own": 2}
 
 
 @program(x(), x())

@@ -126,13 +126,15 @@ class Opaque:
 
 class Instance:
     """An object of a class written in Python. `fields` is what the capture knows of its
-    attributes: all of them for an object made in the frame, those written for one from outside."""
+    dict, `slots` of its slots: all of them for an object made in the frame, those written for one
+    from outside."""
 
-    __slots__ = ("cls", "fields", "real", "source", "state")
+    __slots__ = ("cls", "fields", "real", "slots", "source", "state")
 
     def __init__(self, state: Any, cls: type, real: Any = MISSING, source: Any = None) -> None:
         self.state, self.cls, self.real, self.source = state, cls, real, source
         self.fields: dict[str, Any] = {}
+        self.slots: dict[str, Any] = {}
 
     @property
     def fresh(self) -> bool:
