@@ -10,8 +10,8 @@ NAMES = {
     **{
         name: name
         for name in (
-            "digamma erf erfc erfinv exp2 expm1 log1p log_softmax logit logsumexp round sinc "
-            "softmax xlogy"
+            "digamma erf erfc erfinv exp2 expm1 log1p log_softmax logit logsumexp polygamma "
+            "round sinc softmax xlogy"
         ).split()
     },
 }

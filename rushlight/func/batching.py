@@ -8,6 +8,7 @@ import functools
 
 from rushlight import eager
 from rushlight.eager.modes import is_compiling
+from rushlight.nn.module import Module
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
 
 Tensor = eager.Tensor
@@ -116,7 +117,7 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     in the same way; None: an output that is one object for all samples. randomness: 'error'
     (RuntimeError if func draws), 'different' or 'same' numbers for the samples. chunk_size has no
     meaning in a loop. Nests, and may be differentiated. ValueError for dims that do not fit;
-    RuntimeError for a write to an argument that all samples share.
+    RuntimeError for a write to an argument that all samples share, or a module's buffer.
     """
     known_randomness(randomness)
     if chunk_size is not None and chunk_size <= 0:
@@ -160,6 +161,8 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
             stream = eager.randomness.default_generator
         start = None if stream is None else stream.position()
         shared = [] if is_compiling() else unmapped(leaves, places)
+        if isinstance(func, Module) and not is_compiling():
+            shared += func.buffers()
         versions = [x._version for x in shared]
         columns = []
         for i in range(count):
@@ -175,7 +178,8 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
             if [x._version for x in shared] != versions:
                 raise RuntimeError(
                     f"vmap({name}, ...): the function writes in place to an argument that is not "
-                    "mapped (in_dim None), which each sample would repeat"
+                    "mapped (in_dim None) or to a buffer of the module, which each sample would "
+                    "repeat"
                 )
             columns.append(outs)
         if count == 0:  # the shapes are those of a sample of zeros

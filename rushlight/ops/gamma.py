@@ -92,6 +92,8 @@ def _(g, out):
 @composition("polygamma(int n, Tensor self) -> Tensor", method=False, samples=(call(0, t(3, low=0.5, high=4.0)), call(1, t(3, low=0.5, high=4.0))))
 def polygamma(n, x):
     """The n-th derivative of digamma, for n 0 and 1."""
+    if n < 0:
+        raise RuntimeError(f"[polygamma] does not support negative n, got {n}")
     if n not in (0, 1):
         raise NotImplementedError(f"[polygamma] orders 0 and 1 are there, got {n}")
     return trigamma(x) if n else digamma(x)

@@ -6,7 +6,7 @@ import math
 
 from rushlight import eager
 from rushlight.dtypes import EPSILON
-from rushlight.optim.each import Each, counted_in_graph, step_count
+from rushlight.optim.each import Each, counted_in_graph, refuse_complex, step_count
 from rushlight.optim.optimizer import Tensor
 
 
@@ -67,6 +67,7 @@ class Adafactor(Each):
         )
 
     def _begin(self, state, parameter, group):
+        refuse_complex(parameter, "Adafactor")
         state["step"] = step_count()
         g = parameter.grad
         if g.dim() > 1:

@@ -61,6 +61,12 @@ class Each(Optimizer):
         raise NotImplementedError
 
 
+def refuse_complex(parameter, kind):
+    """RuntimeError for a complex parameter, where the rule is none for those."""
+    if parameter.is_complex():
+        raise RuntimeError(f"{kind} does not support complex parameters")
+
+
 def step_count(value=0.0):
     """A number of the state: saved with it, a 0-dim float32 tensor as in PyTorch's checkpoints."""
     return eager.tensor(value, dtype=eager.float32, device="cpu")  # type: ignore[attr-defined]

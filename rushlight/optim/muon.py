@@ -3,7 +3,7 @@
 import math
 
 from rushlight import eager
-from rushlight.optim.each import Each
+from rushlight.optim.each import Each, refuse_complex
 from rushlight.optim.optimizer import Tensor
 
 RULES = ("original", "match_rms_adamw")
@@ -83,6 +83,7 @@ class Muon(Each):
                     )
 
     def _begin(self, state, parameter, group):
+        refuse_complex(parameter, "Muon")
         state["momentum_buffer"] = eager.zeros_like(parameter.grad)
 
     def _update(self, parameter, g, state, group):

@@ -93,6 +93,7 @@ CALLS = {
     "matrix norm 1": lambda lib, x: lib.linalg.norm(x, 1),
     "matrix norm inf": lambda lib, x: lib.linalg.matrix_norm(x, -float("inf")),
     "expit": lambda lib, x: lib.special.expit(x),
+    "polygamma": lambda lib, x: lib.special.polygamma(1, x.abs() + 1),
     "logit": lambda lib, x: lib.special.logit(x / 30, eps=0.1),
     "special logsumexp": lambda lib, x: lib.special.logsumexp(x, 1),
     "count_nonzero": lambda lib, x: lib.count_nonzero(x, dim=0),

@@ -354,3 +354,9 @@ def test_nothing_warns_about_division_by_zero():
 def test_no_dims_are_all_dims_as_a_list_too():
     x = rl.ones(3, 4)
     assert x.amax([]).shape == x.amax(()).shape == x.sum([]).shape == ()
+
+
+def test_polygamma_of_negative_order(oracle):
+    for lib in (rl, oracle):
+        with pytest.raises(RuntimeError, match="negative n"):
+            lib.polygamma(-1, lib.ones(2))

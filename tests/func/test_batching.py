@@ -52,6 +52,7 @@ BAD = [
     "vmap(lambda t: [t, t], out_dims=(0, 1))(m)",
     "vmap(lambda p: p[0], in_dims=((0, 0),))([x, x])",
     "vmap(lambda t, u: t.add_(u), in_dims=(None, 0))(v, m)",
+    "vmap(lib.nn.BatchNorm1d(3, dtype=lib.float64))(lib.ones(2, 4, 3, dtype=lib.float64))",
 ]
 
 

@@ -47,6 +47,15 @@ def test_bad_options(oracle, options):
 
 
 @pytest.mark.parametrize("kind", ["Muon", "Adafactor"])
+def test_complex_parameters_are_refused(kind, oracle):
+    for library in (rushlight, oracle):
+        w = library.ones(2, 2, dtype=library.complex64).requires_grad_()
+        w.grad = library.ones(2, 2, dtype=library.complex64)
+        with pytest.raises(RuntimeError, match=f"{kind} does not support complex"):
+            getattr(library.optim, kind)([w]).step()
+
+
+@pytest.mark.parametrize("kind", ["Muon", "Adafactor"])
 def test_in_a_graph(kind):
     """A compiled step is one graph and does the same."""
     ends = []
