@@ -263,6 +263,17 @@ PyObject* unary(PyObject* a) {
   if (!slots[S]) Py_RETURN_NOTIMPLEMENTED;
   return operator_vectorcall(reinterpret_cast<PyObject*>(slots[S]), &a, 1, nullptr);
 }
+// `~x`: as in PyTorch another kind of error than that of bitwise_not(x).
+PyObject* invert(PyObject* a) {
+  if (is_tensor(a) && category(tensor_of(a)->layout->dtype) >= Category::Float)
+    return guarded([&]() -> PyObject* {
+      raise(PyExc_TypeError,
+          "[bitwise_not] ~ (operator.invert) is only implemented on integer and Boolean-type tensors, "
+          "got %s",
+          dtype_name(tensor_of(a)->layout->dtype));
+    });
+  return unary<kInvert>(a);
+}
 template <int S>
 PyObject* ternary(PyObject* a, PyObject* b, PyObject* modulus) {
   if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
@@ -378,7 +389,7 @@ PyType_Slot type_slots[] = {
     {Py_nb_negative, fn(unary<kNeg>)},
     {Py_nb_positive, fn(unary<kPos>)},
     {Py_nb_absolute, fn(unary<kAbs>)},
-    {Py_nb_invert, fn(unary<kInvert>)},
+    {Py_nb_invert, fn(invert)},
     {Py_nb_and, fn(binary<kAnd>)},
     {Py_nb_or, fn(binary<kOr>)},
     {Py_nb_xor, fn(binary<kXor>)},

@@ -2,6 +2,9 @@
 eager, on fakes and compiled, and the message names the dtype.
 """
 
+import operator
+import pickle
+
 import pytest
 
 import rushlight
@@ -108,6 +111,24 @@ def test_accepted_dtypes(oracle, name):
         for found in (call(rushlight, x), compiled(call)(x)):
             assert str(found.dtype) == str(expected.dtype).replace("torch.", "rushlight.")
             assert found.tolist() == expected.tolist(), dtype
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
+def test_not_of_what_has_no_bits(oracle, dtype):
+    for call in (operator.invert, lambda x: x.__invert__()):
+        expected, _ = kind_of(call, operand(oracle, dtype))
+        x = operand(rushlight, dtype)
+        for found, text in (kind_of(call, x), kind_of(rushlight.compile(call), x)):
+            assert found is expected is TypeError
+            assert text.startswith("[bitwise_not] ~") and dtype in text
+    expected, _ = kind_of(oracle.bitwise_not, operand(oracle, dtype))
+    assert kind_of(rushlight.bitwise_not, x)[0] is expected
+
+
+def test_the_results_of_aminmax_are_named_as_the_oracle_names_them(oracle):
+    expected, found = oracle.aminmax(oracle.ones(2)), rushlight.aminmax(rushlight.ones(2))
+    assert type(found).__name__ == type(expected).__name__ == "aminmax"
+    assert type(pickle.loads(pickle.dumps(found))) is type(found)
 
 
 def test_a_plan_made_for_a_whole_alpha_does_not_take_a_fraction():
