@@ -53,8 +53,8 @@ def aminmax(self, *, dim=None, keepdim=False):
     return aminmax_result(*op("aminmax_pair")(self, dim=dim, keepdim=keepdim))
 
 
-aminmax_result = namedtuple("aminmax", ("min", "max"))
-aminmax_result.__qualname__ = "aminmax_result"  # where pickle finds it
+aminmax_result = namedtuple("aminmax_result", ("min", "max"))
+aminmax_result.__name__ = "aminmax"  # as PyTorch's; pickle goes by the qualified name
 
 
 def norm(self, p="fro", dim=None, keepdim=False, out=None, dtype=None):
