@@ -282,7 +282,8 @@ class Operators:
             part = self.graph.add("call_function", operator.getitem, (node, i), name=native.name)
             part.meta["where"] = node.meta["where"]
             outs.append(self.result(part, layout, inputs, differs, view))
-        return tuple(outs)
+        named = native.result
+        return tuple(outs) if named is None else named._make(outs)
 
     def check_failure(self: Any, declaration: Any, operands: Any, writes: bool = False) -> None:
         """A graph that has written an input cannot run again as plain Python. So what may refuse

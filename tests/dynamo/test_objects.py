@@ -340,6 +340,12 @@ def test_slots_and_entries_are_written_apart():
     assert made.other == 4 and not hasattr(made, "kept") and vars(made) == {"own": 2}
 
 
+@program(x())
+def an_operator_s_results_have_names(a):
+    top, most, (low, at) = a.topk(1), a.max(0), a.min(0)
+    return top.values + most.values, most.indices, type(most).__name__, most, low, at, top[1]
+
+
 @program(x(), x())
 def tensor_mutation(a, b):
     a.add_(1)
