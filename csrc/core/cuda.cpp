@@ -393,6 +393,13 @@ PyObject* launch_thread(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* hand_out(PyObject*, PyObject*) {
+  return guarded([&] {
+    cuda::queue_close();
+    return none();
+  });
+}
+
 PyObject* tf32(PyObject*, PyObject* args) {
   return guarded([&] {
     const char* what;
@@ -460,6 +467,8 @@ PyMethodDef cuda_functions[] = {
     {"cuda_launch_thread", launch_thread, METH_VARARGS,
         "(set=-1) -> what was: whether a thread of its own hands launches to the driver (2: lone ones "
         "too)"},
+    {"cuda_hand_out", hand_out, METH_NOARGS,
+        "ends the launch thread for good: others are about to use our streams or memory"},
     {"cuda_tf32", tf32, METH_VARARGS, "('matmul' or 'cudnn', set=-1) -> what was"},
     {"cuda_counts", counts, METH_NOARGS,
         "how many kernels of each kind ran, and how long the host waited"},

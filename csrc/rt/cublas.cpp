@@ -336,10 +336,8 @@ void device_gemm_run(DeviceGemm* g, int device, const void* x, const void* y, co
     };
     w.stream = stream;
     w.device = device;
-    copy_name(w.op, g->op.c_str());
-    copy_name(w.what, "cublasLtMatmul");
     std::memcpy(w.words, &p, sizeof p);
-    queue_put();
+    queue_put(g->op.c_str(), "cublasLtMatmul");
   } else {
     activate(device);
     s = p.run(device, stream);

@@ -178,7 +178,7 @@ void stream_range(int device, int* least, int* greatest) {
 }
 
 Event event_create(int device, bool timing, bool blocking) {
-  const Driver& d = activate(device);
+  const Driver& d = ready(device);
   Event e;
   check(d.event_create(&e, (timing ? 0 : kEventNoTiming) | (blocking ? kEventBlockingSync : 0)),
         "cuEventCreate");
@@ -188,7 +188,18 @@ void event_destroy(int device, Event e) {
   check(activate(device).event_destroy(e), "cuEventDestroy");
 }
 void event_record(int device, Event e, Stream s) {
-  check(activate(device).event_record(e, s), "cuEventRecord");
+  if (!queue_takes(s)) {
+    check(activate(device).event_record(e, s), "cuEventRecord");
+    return;
+  }
+  Queued& w = queue_next();
+  w.run = [](const Driver& d, const Queued& q) {
+    return d.event_record(reinterpret_cast<Event>(q.words[0]), q.stream);
+  };
+  w.stream = s;
+  w.device = device;
+  w.words[0] = reinterpret_cast<uint64_t>(e);
+  queue_put("Event.record", "cuEventRecord");
 }
 bool event_done(int device, Event e) {
   const Result r = activate(device).event_query(e);
@@ -205,7 +216,18 @@ double event_elapsed(int device, Event start, Event end) {
   return static_cast<double>(ms);
 }
 void stream_wait(int device, Stream s, Event e) {
-  check(activate(device).stream_wait(s, e, 0), "cuStreamWaitEvent");
+  if (!queue_takes(s)) {
+    check(activate(device).stream_wait(s, e, 0), "cuStreamWaitEvent");
+    return;
+  }
+  Queued& w = queue_next();
+  w.run = [](const Driver& d, const Queued& q) {
+    return d.stream_wait(q.stream, reinterpret_cast<Event>(q.words[0]), 0);
+  };
+  w.stream = s;
+  w.device = device;
+  w.words[0] = reinterpret_cast<uint64_t>(e);
+  queue_put("Stream.wait_event", "cuStreamWaitEvent");
 }
 
 void stream_synchronize(int device, Stream s) {

@@ -559,11 +559,9 @@ void fill_zero(int device, void* at, int64_t nbytes) {
   };
   w.stream = stream;
   w.device = device;
-  copy_name(w.op, "fill");
-  copy_name(w.what, "cuMemsetD8Async");
   w.words[0] = address;
   w.words[1] = static_cast<uint64_t>(nbytes);
-  queue_put();
+  queue_put("fill", "cuMemsetD8Async");
 }
 
 }  // namespace rl::cuda

@@ -4,11 +4,13 @@
 #include "cudnn.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "convolution.h"
 #include "cuda_memory.h"
+#include "cuda_queue.h"
 #include "error.h"
 
 namespace rl::cuda {
@@ -178,6 +180,7 @@ struct DeviceConvolution {
   int chosen_for = -1;  // device
 
   ~DeviceConvolution() {
+    queue_drain();
     for (Layout* l : {wanted[0], wanted[1], wanted[2], out})
       if (l) decref(l);
     Library& l = library();
@@ -198,10 +201,14 @@ struct DeviceConvolution {
     return made;
   }
 
+  bool chosen_now(int device) const { return chosen_for == device && tf32 == allow_tf32; }
+
+  // After `handle`, which lets all that waits go first: the description may change.
   bool choose(int device, Handle handle) {
-    if (chosen_for == device && tf32 == allow_tf32) return true;
+    if (chosen_now(device)) return true;
     Library& l = library();
     tf32 = allow_tf32;
+    chosen_for = -1;
     const bool half = dtype == DType::Float16 || dtype == DType::BFloat16;
     const int math = half                               ? kTensorMath
                      : dtype == DType::Float32 && !tf32 ? kFmaMath
@@ -305,37 +312,69 @@ Layout* device_convolution_layout(DeviceConvolution* c, int operand) {
   return operand < c->nin ? c->wanted[operand] : nullptr;
 }
 
+namespace {
+
+// One convolution, complete: it may be made later and by another thread.
+struct Convolution {
+  const DeviceConvolution* c;
+  void *in[3], *out, *space;
+
+  Status run(int device, Stream stream) const {
+    const Library& l = library();
+    const Handle h = l.handles[device];
+    const float one32 = 1, zero32 = 0;
+    const double one64 = 1, zero64 = 0;
+    const bool wide = c->dtype == DType::Float64;
+    const void* one = wide ? static_cast<const void*>(&one64) : &one32;
+    const void* zero = wide ? static_cast<const void*>(&zero64) : &zero32;
+    const int algorithm = c->chosen.algorithm;
+    const size_t bytes = c->chosen.memory;
+    Status s = l.set_stream(h, stream);
+    if (s) return s;
+    if (c->product == Product::Forward)
+      s = l.forward(h, one, c->x, in[0], c->w, in[1], c->description, algorithm, space, bytes, zero,
+                    c->y, out);
+    else if (c->product == Product::Data)
+      s = l.data(h, one, c->w, in[1], c->y, in[0], c->description, algorithm, space, bytes, zero,
+                 c->x, out);
+    else
+      s = l.weights(h, one, c->x, in[0], c->y, in[1], c->description, algorithm, space, bytes, zero,
+                    c->w, out);
+    if (s || !c->bias) return s;
+    return l.add(h, one, c->bias_shape, in[2], one, c->product == Product::Data ? c->x : c->y, out);
+  }
+};
+static_assert(sizeof(Convolution) <= kQueuedWords * sizeof(uint64_t));
+
+}  // namespace
+
 void device_convolution_run(DeviceConvolution* c, int device, void* const* in, void* out) {
-  Library& l = library();
-  const Handle h = c->handle(device);
-  if (!c->choose(device, h))
+  if (!c->chosen_now(device) && !c->choose(device, c->handle(device)))
     fail(ErrorKind::Runtime, "[%s] cuDNN has no algorithm for this convolution", c->op.c_str());
   Storage* work =
       c->chosen.memory ? memory_alloc(device, static_cast<int64_t>(c->chosen.memory)) : nullptr;
-  void* space = work ? work->data : nullptr;
-  const float one32 = 1, zero32 = 0;
-  const double one64 = 1, zero64 = 0;
-  const bool wide = c->dtype == DType::Float64;
-  const void* one = wide ? static_cast<const void*>(&one64) : &one32;
-  const void* zero = wide ? static_cast<const void*>(&zero64) : &zero32;
-  const int algorithm = c->chosen.algorithm;
-  const size_t bytes = c->chosen.memory;
-  Status s;
-  if (c->product == Product::Forward)
-    s = l.forward(h, one, c->x, in[0], c->w, in[1], c->description, algorithm, space, bytes, zero,
-                  c->y, out);
-  else if (c->product == Product::Data)
-    s = l.data(h, one, c->w, in[1], c->y, in[0], c->description, algorithm, space, bytes, zero,
-               c->x, out);
-  else
-    s = l.weights(h, one, c->x, in[0], c->y, in[1], c->description, algorithm, space, bytes, zero,
-                  c->w, out);
+  const Convolution call{
+      c, {in[0], in[1], c->bias ? in[2] : nullptr}, out, work ? work->data : nullptr};
+  const Stream stream = current_stream(device);
+  Status s = 0;
+  if (queue_takes(stream)) {
+    Queued& w = queue_next();
+    w.run = [](const Driver&, const Queued& q) {
+      Convolution call;
+      std::memcpy(&call, q.words, sizeof call);
+      const Status s = call.run(q.device, q.stream);
+      return s ? kLibraryStatus + s : kSuccess;
+    };
+    w.stream = stream;
+    w.device = device;
+    std::memcpy(w.words, &call, sizeof call);
+    queue_put(c->op.c_str(), "cuDNN");
+  } else {
+    activate(device);
+    s = call.run(device, stream);
+  }
   if (work) memory_free(work);
   check_status(s, c->op.c_str(), "convolution");
-  if (c->bias)
-    check_status(
-        l.add(h, one, c->bias_shape, in[2], one, c->product == Product::Data ? c->x : c->y, out),
-        c->op.c_str(), "cudnnAddTensor");
 }
 
 }  // namespace rl::cuda

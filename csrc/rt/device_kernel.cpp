@@ -393,30 +393,33 @@ struct Launcher {
     ++run_counts().launches;
   }
 
-  // The same launch, made by the queue's thread.
-  static constexpr int kLaunchWords = 6;
+  // The same launch, made by the queue's thread. Words: the function, two pairs of grid and block, shared
+  // bytes, then the parameters.
+  static constexpr int kLaunchWords = 4;
   void queue(const LaunchSpec& l, Function f, Stream stream, const int64_t* grid,
              const uint64_t* values, int count) {
+    const auto pair = [](int64_t low, int64_t high) {
+      return static_cast<uint64_t>(low) | static_cast<uint64_t>(high) << 32;
+    };
     Queued& w = queue_next();
     w.run = [](const Driver& d, const Queued& q) {
       void* places[kQueuedWords];
       for (int i = 0; i < q.count; ++i)
         places[i] = const_cast<uint64_t*>(q.words + kLaunchWords + i);
-      const auto u = [&](int i) { return static_cast<unsigned>(q.words[i]); };
-      return d.launch(reinterpret_cast<Function>(q.words[0]), u(1), u(2), u(3), u(4), 1, 1, u(5),
-                      q.stream, places, nullptr);
+      const auto low = [&](int i) { return static_cast<unsigned>(q.words[i]); };
+      const auto high = [&](int i) { return static_cast<unsigned>(q.words[i] >> 32); };
+      return d.launch(reinterpret_cast<Function>(q.words[0]), low(1), high(1), low(2), high(2), 1,
+                      1, low(3), q.stream, places, nullptr);
     };
     w.stream = stream;
     w.device = device;
     w.count = count;
-    copy_name(w.op, op);
-    copy_name(w.what, kernel->key);
     w.words[0] = reinterpret_cast<uint64_t>(f);
-    for (int i = 0; i < 3; ++i) w.words[1 + i] = static_cast<uint64_t>(grid[i]);
-    w.words[4] = static_cast<uint64_t>(32 * l.warps);
-    w.words[5] = static_cast<uint64_t>(l.shared);
+    w.words[1] = pair(grid[0], grid[1]);
+    w.words[2] = pair(grid[2], 32 * l.warps);
+    w.words[3] = static_cast<uint64_t>(l.shared);
     std::copy(values, values + count, w.words + kLaunchWords);
-    queue_put();
+    queue_put(op, kernel->key);
     ++kernel->launched;
     ++run_counts().launches;
   }

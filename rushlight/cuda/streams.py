@@ -21,9 +21,15 @@ class Stream:
         self.device_index = index_of(device)
         self.owned = handle is None
         self.priority = priority
-        self.cuda_stream = (
+        self.handle = (
             _core.cuda_stream_create(self.device_index, priority) if handle is None else handle
         )
+
+    @property
+    def cuda_stream(self) -> int:
+        """The driver's handle, for other libraries: the launch thread ends for good."""
+        _core.cuda_hand_out()
+        return self.handle
 
     @property
     def device(self) -> Any:
@@ -31,11 +37,11 @@ class Stream:
 
     def query(self) -> bool:
         """Whether everything queued so far is done."""
-        return _core.cuda_stream_query(self.device_index, self.cuda_stream)
+        return _core.cuda_stream_query(self.device_index, self.handle)
 
     def synchronize(self) -> None:
         """The host waits for everything queued so far."""
-        _core.cuda_stream_wait(self.device_index, self.cuda_stream)
+        _core.cuda_stream_wait(self.device_index, self.handle)
 
     def record_event(self, event: Event | None = None) -> Event:
         event = Event() if event is None else event
@@ -64,22 +70,22 @@ class Stream:
         self.context.__exit__(*error)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and (self.device_index, self.cuda_stream) == (
+        return isinstance(other, Stream) and (self.device_index, self.handle) == (
             other.device_index,
-            other.cuda_stream,
+            other.handle,
         )
 
     def __hash__(self) -> int:
-        return hash((self.device_index, self.cuda_stream))
+        return hash((self.device_index, self.handle))
 
     def __repr__(self) -> str:
-        place = f"device=cuda:{self.device_index} cuda_stream={self.cuda_stream:#x}"
+        place = f"device=cuda:{self.device_index} cuda_stream={self.handle:#x}"
         return f"<rushlight.cuda.Stream {place}>"
 
     def __del__(self) -> None:
         if getattr(self, "owned", False) and _core is not None:
             self.owned = False
-            _core.cuda_stream_release(self.device_index, self.cuda_stream)
+            _core.cuda_stream_release(self.device_index, self.handle)
 
 
 class Event:
@@ -96,38 +102,44 @@ class Event:
             raise NotImplementedError("[Event] events shared between processes are not supported")
         self.timing, self.blocking = enable_timing, blocking
         self.device_index: int | None = None
-        self.cuda_event = 0
+        self.handle = 0
+
+    @property
+    def cuda_event(self) -> int:
+        """The driver's handle, for other libraries; 0 before the first record."""
+        _core.cuda_hand_out()
+        return self.handle
 
     def record(self, stream: Stream | None = None) -> None:
         """Marks what is queued on a stream (default: the current one) so far."""
         stream = current_stream() if stream is None else stream
         if self.device_index is None:
             self.device_index = stream.device_index
-            self.cuda_event = _core.cuda_event_create(self.device_index, self.timing, self.blocking)
+            self.handle = _core.cuda_event_create(self.device_index, self.timing, self.blocking)
         elif self.device_index != stream.device_index:
             raise RuntimeError(
                 f"Event device cuda:{self.device_index} does not match recording stream's device "
                 f"cuda:{stream.device_index}."
             )
-        _core.cuda_event_record(self.device_index, self.cuda_event, stream.cuda_stream)
+        _core.cuda_event_record(self.device_index, self.handle, stream.handle)
 
     def wait(self, stream: Stream | None = None) -> None:
         """What is queued on a stream from now on starts after the event. The host does not wait."""
         if self.device_index is None:
             return
         stream = current_stream() if stream is None else stream
-        _core.cuda_stream_wait_event(stream.device_index, stream.cuda_stream, self.cuda_event)
+        _core.cuda_stream_wait_event(stream.device_index, stream.handle, self.handle)
 
     def query(self) -> bool:
         """Whether the event has come."""
         if self.device_index is None:
             return True
-        return _core.cuda_event_query(self.device_index, self.cuda_event)
+        return _core.cuda_event_query(self.device_index, self.handle)
 
     def synchronize(self) -> None:
         """The host waits for the event."""
         if self.device_index is not None:
-            _core.cuda_event_wait(self.device_index, self.cuda_event)
+            _core.cuda_event_wait(self.device_index, self.handle)
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds from this event to another one. RuntimeError where one was not recorded, has
@@ -137,23 +149,24 @@ class Event:
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self.device_index is None or end_event.device_index is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
-        return _core.cuda_event_elapsed(self.device_index, self.cuda_event, end_event.cuda_event)
+        return _core.cuda_event_elapsed(self.device_index, self.handle, end_event.handle)
 
     def __repr__(self) -> str:
         return (
-            f"<rushlight.cuda.Event {self.cuda_event:#x}>"
-            if self.cuda_event
+            f"<rushlight.cuda.Event {self.handle:#x}>"
+            if self.handle
             else "<rushlight.cuda.Event uninitialized>"
         )
 
     def __del__(self) -> None:
-        if getattr(self, "cuda_event", 0) and _core is not None:
-            _core.cuda_event_destroy(self.device_index, self.cuda_event)
-            self.cuda_event = 0
+        if getattr(self, "handle", 0) and _core is not None:
+            _core.cuda_event_destroy(self.device_index, self.handle)
+            self.handle = 0
 
 
 def ExternalStream(stream_ptr: int, device: Any = None) -> Stream:
     """A stream that another library made and owns."""
+    _core.cuda_hand_out()
     return Stream(device, handle=stream_ptr)
 
 
@@ -179,7 +192,7 @@ def set_stream(stream: Stream | None) -> None:
     if stream is None:
         return
     _core.cuda_set_device(stream.device_index)
-    _core.cuda_stream_set(stream.device_index, stream.cuda_stream)
+    _core.cuda_stream_set(stream.device_index, stream.handle)
 
 
 class StreamContext:
@@ -194,7 +207,7 @@ class StreamContext:
     def __enter__(self) -> None:
         if self.stream is None:
             return
-        device, handle = self.stream.device_index, self.stream.cuda_stream
+        device, handle = self.stream.device_index, self.stream.handle
         current = _core.cuda_set_device(device)
         self.before.append((current, _core.cuda_stream_set(device, handle)))
 

@@ -181,8 +181,10 @@ class TypedStorage:
         return f"rushlight.{type_name(self.dtype)}"
 
     def __eq__(self, other):
-        same = isinstance(other, TypedStorage) and self.dtype is other.dtype
-        return same and self.data_ptr() == other.data_ptr() and self.size() == other.size()
+        if not isinstance(other, TypedStorage) or self.dtype is not other.dtype:
+            return False
+        same = self._flat()._address() == other._flat()._address()
+        return same and self.size() == other.size()
 
     __hash__ = object.__hash__
 

@@ -100,7 +100,7 @@ def is_pinned(self, device=None):
 
 def record_stream(self, stream):
     """Its memory is not used again before what is queued on `stream` by then is done."""
-    _core.cuda_record_stream(self, stream.cuda_stream)
+    _core.cuda_record_stream(self, stream.handle)
 
 
 def resize_(self, *sizes, memory_format=None):

@@ -59,7 +59,7 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]
     def persistent_id(self, x):
         if type(x) is not UntypedStorage:
             return None
-        place = (x.data_ptr(), x.nbytes()) if x.nbytes() else len(self.storages)
+        place = (x.flat._address(), x.nbytes()) if x.nbytes() else len(self.storages)
         key, first = self.storages.setdefault(place, (str(len(self.storages)), x))
         if first.dtype is not x.dtype:
             raise RuntimeError(

@@ -181,7 +181,7 @@ def save_file(tensors, filename, metadata=None):
                 "in the format"
             )
         first = (
-            owners.setdefault((tensor.data_ptr(), tuple(tensor.shape)), key)
+            owners.setdefault((tensor._address(), tuple(tensor.shape)), key)
             if tensor.numel()
             else key
         )
@@ -262,7 +262,7 @@ def save_state_dict_file(module, filename, metadata=None):
     state, seen = {}, set()
     for key, tensor in module.state_dict().items():
         if isinstance(tensor, eager.Tensor):
-            memory = (tensor.data_ptr(), tuple(tensor.shape)) if tensor.numel() else key
+            memory = (tensor._address(), tuple(tensor.shape)) if tensor.numel() else key
             if memory not in seen:
                 seen.add(memory)
                 state[key] = tensor

@@ -1,6 +1,8 @@
 """Attention of half types on a GPU: which calls are one kernel, what that is told of its operands,
-forward and backward, eager and compiled. The kernel is a function of Python here.
+forward and backward, eager and compiled. The kernel is a function of Python here, which no thread
+may run while another one holds the interpreter and waits for it.
 """
+# settings: RUSHLIGHT_CUDA_LAUNCH_THREAD=0
 
 import ctypes
 

@@ -1,6 +1,7 @@
 """Kernel records: parameters, variants, grids, workspaces, unaligned addresses, errors found by
 kernels, images that do not load; and compiled programs of kernels.
 """
+# settings: RUSHLIGHT_CUDA_LAUNCH_THREAD=0
 
 import stand_in
 

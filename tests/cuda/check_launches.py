@@ -1,6 +1,12 @@
 """What an operator asks of the driver in steady state, and the thread that hands launches over."""
+# settings: RUSHLIGHT_CUDA_LAUNCH_THREAD=0
 
 import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
 
 import stand_in
 
@@ -10,6 +16,31 @@ from rushlight.nn.functional import linear
 
 stand_in.install()
 quiet = ctypes.c_long.in_dll(stand_in.driver, "fake_quiet_calls")
+
+
+QUEUED = """
+import os, sys
+import stand_in
+import rushlight as rl
+from rushlight import _core, cuda
+stand_in.install()
+x = rl.ones(3, device="cuda")
+for _ in range(400):
+    x = x + 1
+"""
+
+
+def program(code, **settings):
+    """What a program says that queued 400 launches and goes on as `code` does."""
+    done = subprocess.run(
+        [sys.executable, "-c", QUEUED + code],
+        env={**os.environ, "RUSHLIGHT_CUDA_LAUNCH_THREAD": "2", **settings},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
 
 
 def asked(call):
@@ -131,6 +162,98 @@ def check_a_refused_launch_is_told_where_the_host_waits():
     text = stand_in.raises(RuntimeError, "invalid argument", cuda.synchronize)
     assert "add.float32.TT" in text and text.startswith("["), text
     assert (x + 1).tolist() == [2.0] * 6
+
+
+@threaded
+def check_convolutions_wait_their_turn():
+    from rushlight.nn.functional import conv2d
+
+    x, w, b = rl.ones(1, 1, 6, 6, device="cuda"), rl.ones(1, 1, 3, 3).cuda(), rl.ones(1).cuda()
+    want = rl.ones(1, 1, 6, 6)
+    for _ in range(5):
+        x = conv2d(x * 0.5, w, b, padding=1).relu()
+        want = conv2d(want * 0.5, w.cpu(), b.cpu(), padding=1).relu()
+    assert rl.allclose(x.cpu(), want)
+
+
+@threaded
+def check_threads_that_launch_and_wait_at_once():
+    def work(i):
+        side = cuda.Stream()
+        with cuda.stream(side):
+            for _ in range(20):
+                x = rl.full((50,), float(i)).cuda()
+                for _ in range(30):
+                    x = x + 1
+                found.append(x.tolist() == [i + 30.0] * 50)
+
+    found = []
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for t in workers:
+        t.start()
+    for t in workers:
+        t.join()
+    assert found == [True] * 60
+
+
+@threaded
+def check_running_out_of_memory_in_between():
+    x = rl.zeros(4, device="cuda")
+    for _ in range(3):
+        for _ in range(50):
+            x = x + 1
+        stand_in.raises(
+            cuda.OutOfMemoryError, "Tried to allocate", lambda: rl.empty(1 << 31, device="cuda")
+        )
+    assert x.tolist() == [150.0] * 4
+
+
+def check_launches_in_a_row_wake_it_and_it_sleeps_again():
+    _core.cuda_launch_thread(1)
+    try:
+        x = rl.zeros(5, device="cuda")
+        for round_ in range(30):
+            for _ in range(60):
+                x = x + 1
+            if round_ % 3 == 0:
+                time.sleep(0.002)  # it falls asleep
+            if round_ % 5 == 0:
+                assert x.tolist() == [60.0 * (round_ + 1)] * 5
+        assert x.tolist() == [1800.0] * 5
+    finally:
+        _core.cuda_launch_thread(0)
+
+
+def check_programs_end_and_fork_with_launches_in_hand():
+    # The driver goes at exit: all are handed over before.
+    counted = "\nimport atexit, ctypes\natexit.register(print, 'bye')"
+    assert program(counted) == "bye"
+    child = """
+pid = os.fork()
+if not pid:
+    try:
+        x + 1
+    except RuntimeError as error:
+        assert "forked" in str(error), error
+        x.data_ptr()
+        del x
+        os._exit(7)
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+print(x.tolist())
+"""
+    assert program(child) == "[401.0, 401.0, 401.0]"
+
+
+def check_settings_of_the_environment():
+    told = "\nprint(_core.cuda_launch_thread())"
+    assert program(told) == "True"
+    assert program(told, RUSHLIGHT_CUDA_LAUNCH_THREAD="0") == "False"
+    assert program(told, CUDA_LAUNCH_BLOCKING="1") == "False"
+    handle = "\ncuda.Stream().cuda_stream\nprint(_core.cuda_launch_thread())"
+    assert program(handle) == "False"
+    saved = "\nrl.save(x, os.devnull)\nprint(_core.cuda_launch_thread())"
+    assert program(saved) == "True"
 
 
 def check_an_address_that_goes_out_ends_it():  # the last: it is for good

@@ -16,11 +16,25 @@ from rushlight.runtime.cuda import libraries
 stand_in.install()
 blas = ctypes.CDLL(os.environ["RUSHLIGHT_CUBLASLT"])
 dnn = ctypes.CDLL(os.environ["RUSHLIGHT_CUDNN"])
-products = ctypes.c_long.in_dll(blas, "fake_products")
-convolutions = ctypes.c_long.in_dll(dnn, "fake_convolutions")
-compute = ctypes.c_int.in_dll(blas, "fake_last_compute")
-epilogue = ctypes.c_int.in_dll(blas, "fake_last_epilogue")
-math = ctypes.c_int.in_dll(dnn, "fake_last_math")
+
+
+class Seen:
+    """A variable of a stand-in; what the launch thread has still in hand is made first."""
+
+    def __init__(self, library, kind, name):
+        self.place = kind.in_dll(library, name)
+
+    @property
+    def value(self):
+        core.cuda_launch_thread()
+        return self.place.value
+
+
+products = Seen(blas, ctypes.c_long, "fake_products")
+convolutions = Seen(dnn, ctypes.c_long, "fake_convolutions")
+compute = Seen(blas, ctypes.c_int, "fake_last_compute")
+epilogue = Seen(blas, ctypes.c_int, "fake_last_epilogue")
+math = Seen(dnn, ctypes.c_int, "fake_last_math")
 
 
 def close(a, b, tolerance=1e-5):

@@ -6,6 +6,8 @@
  * of a kernel of the CPU's library; a launch calls it with the parameters as it found them.
  * Environment: RUSHLIGHT_FAKE_DEVICES (1), RUSHLIGHT_FAKE_MEMORY (bytes), RUSHLIGHT_FAKE_VERSION
  * (13000). fake_log() gives the calls so far, a line each. */
+#define _GNU_SOURCE
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,15 @@ enum {
 };
 #define EXPORT __attribute__((visibility("default")))
 
+/* One call at a time, whatever thread it comes from; calls call each other. */
+static pthread_mutex_t whole = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static int enter(void) { return pthread_mutex_lock(&whole); }
+static void leave(int* held) {
+  (void)held;
+  pthread_mutex_unlock(&whole);
+}
+#define ALONE __attribute__((cleanup(leave), unused)) int alone = enter()
+
 /* ---- the log */
 
 static char* logged;
@@ -42,6 +53,7 @@ static void note(const char* text) {
 }
 EXPORT long fake_quiet_calls; /* of those that write no line */
 EXPORT const char* fake_log(int clear) {
+  ALONE;
   static char* given;
   free(given);
   given = strdup(logged ? logged : "");
@@ -118,6 +130,7 @@ EXPORT Result cuDevicePrimaryCtxRetain(struct Context** c, int d) {
   return OK;
 }
 EXPORT Result cuCtxSetCurrent(struct Context* c) {
+  ALONE;
   fake_quiet_calls++;
   current = c;
   return OK;
@@ -142,6 +155,7 @@ EXPORT uint32_t (*fake_queued)(void);
 EXPORT void (*fake_ran)(const struct Ran*, int64_t took);
 /* For the stand-ins of libraries: a kernel of theirs was launched and is done. */
 EXPORT void fake_library_ran(const char* name) {
+  ALONE;
   struct Ran r = {.kind = RAN_KERNEL, .stream = 7, .name = name, .grid = {1, 1, 1}, .block = 32};
   if (fake_queued && (r.correlation = fake_queued())) fake_ran(&r, 1000);
 }
@@ -232,6 +246,7 @@ static void finish_all(void) {
   for (struct Stream* s = streams; s; s = s->next) finish(s);
 }
 EXPORT Result cuStreamCreateWithPriority(struct Stream** s, unsigned flags, int priority) {
+  ALONE;
   char line[64];
   snprintf(line, sizeof line, "stream flags=%u priority=%d", flags, priority);
   note(line);
@@ -242,37 +257,44 @@ EXPORT Result cuStreamCreateWithPriority(struct Stream** s, unsigned flags, int 
   return OK;
 }
 EXPORT Result cuStreamDestroy_v2(struct Stream* s) {
+  ALONE;
   finish(s);
   s->dead = 1;
   return OK;
 }
 EXPORT Result cuStreamSynchronize(struct Stream* s) {
+  ALONE;
   note("synchronize stream");
   finish(s);
   return OK;
 }
 EXPORT Result cuStreamQuery(struct Stream* s) {
+  ALONE;
   fake_quiet_calls++;
   return real(s)->first ? NOT_READY : OK;
 }
 EXPORT Result cuCtxSynchronize(void) {
+  ALONE;
   note("synchronize context");
   finish_all();
   return OK;
 }
 
 EXPORT Result cuEventCreate(struct Event** e, unsigned flags) {
+  ALONE;
   fake_quiet_calls++;
   (void)flags;
   *e = calloc(1, sizeof **e);
   return OK;
 }
 EXPORT Result cuEventDestroy_v2(struct Event* e) {
+  ALONE;
   fake_quiet_calls++;
   (void)e;
   return OK;
 } /* queued work may still name it */
 EXPORT Result cuEventRecord(struct Event* e, struct Stream* s) {
+  ALONE;
   fake_quiet_calls++;
   e->recorded = ++clock_;
   e->on = real(s);
@@ -280,20 +302,24 @@ EXPORT Result cuEventRecord(struct Event* e, struct Stream* s) {
   return OK;
 }
 EXPORT Result cuEventQuery(struct Event* e) {
+  ALONE;
   fake_quiet_calls++;
   return e->done >= e->recorded ? OK : NOT_READY;
 }
 EXPORT Result cuEventSynchronize(struct Event* e) {
+  ALONE;
   note("synchronize event");
   until(e, e->recorded);
   return OK;
 }
 EXPORT Result cuEventElapsedTime(float* ms, struct Event* a, struct Event* b) {
+  ALONE;
   if (a->done < a->recorded || b->done < b->recorded) return NOT_READY;
   *ms = (float)(b->recorded - a->recorded);
   return OK;
 }
 EXPORT Result cuStreamWaitEvent(struct Stream* s, struct Event* e, unsigned flags) {
+  ALONE;
   (void)flags;
   note("stream waits event");
   add(s, (struct Work){.kind = WAIT, .event = e, .stamp = e->recorded});
@@ -311,12 +337,14 @@ struct Piece {
 static struct Piece *pieces, *pinned;
 
 EXPORT Result cuMemGetInfo_v2(size_t* free_, size_t* total) {
+  ALONE;
   fake_quiet_calls++;
   *total = setting("RUSHLIGHT_FAKE_MEMORY", 1l << 30);
   *free_ = *total - used_bytes[current->device];
   return OK;
 }
 EXPORT Result cuMemAlloc_v2(Address* at, size_t n) {
+  ALONE;
   char line[64];
   if (used_bytes[current->device] + (long)n > setting("RUSHLIGHT_FAKE_MEMORY", 1l << 30))
     return NO_MEMORY;
@@ -334,6 +362,7 @@ EXPORT Result cuMemAlloc_v2(Address* at, size_t n) {
   return OK;
 }
 EXPORT Result cuMemFree_v2(Address at) {
+  ALONE;
   finish_all();
   for (struct Piece** p = &pieces; *p; p = &(*p)->next)
     if ((*p)->at == (char*)(uintptr_t)at) {
@@ -348,6 +377,7 @@ EXPORT Result cuMemFree_v2(Address at) {
   return INVALID;
 }
 EXPORT Result cuMemHostAlloc(void** at, size_t n, unsigned flags) {
+  ALONE;
   (void)flags;
   struct Piece* p = malloc(sizeof *p);
   p->at = aligned_alloc(512, (n + 511) / 512 * 512);
@@ -359,6 +389,7 @@ EXPORT Result cuMemHostAlloc(void** at, size_t n, unsigned flags) {
   return OK;
 }
 EXPORT Result cuMemFreeHost(void* at) {
+  ALONE;
   finish_all();
   for (struct Piece** p = &pinned; *p; p = &(*p)->next)
     if ((*p)->at == at) {
@@ -380,6 +411,7 @@ static int is_pinned(const void* at) {
   return 0;
 }
 EXPORT Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, struct Stream* s) {
+  ALONE;
   if (!on_device(to, n) || on_device((Address)(uintptr_t)from, 1)) return INVALID;
   struct Work w = {.kind = COPY, .to = (void*)(uintptr_t)to, .from = (void*)from, .n = n};
   w.ran.copy = 1;
@@ -393,6 +425,7 @@ EXPORT Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, struc
   return OK;
 }
 EXPORT Result cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, struct Stream* s) {
+  ALONE;
   if (!on_device(from, n)) return INVALID;
   note("copy to host");
   add(s, (struct Work){
@@ -400,6 +433,7 @@ EXPORT Result cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, struct Stre
   return OK;
 }
 EXPORT Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, struct Stream* s) {
+  ALONE;
   if (!on_device(from, n) || !on_device(to, n)) return INVALID;
   note("copy on device");
   add(s, (struct Work){.kind = COPY,
@@ -411,6 +445,7 @@ EXPORT Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, struct St
 }
 EXPORT Result cuMemcpyPeerAsync(Address to, struct Context* tc, Address from, struct Context* fc,
                                 size_t n, struct Stream* s) {
+  ALONE;
   if (on_device(from, n) != fc->device + 1 || on_device(to, n) != tc->device + 1) return INVALID;
   note("copy across");
   add(s, (struct Work){.kind = COPY,
@@ -421,13 +456,17 @@ EXPORT Result cuMemcpyPeerAsync(Address to, struct Context* tc, Address from, st
   return OK;
 }
 EXPORT Result cuMemsetD8Async(Address to, unsigned char v, size_t n, struct Stream* s) {
+  ALONE;
   if (!on_device(to, n)) return INVALID;
   note("set");
   add(s, (struct Work){.kind = SET, .to = (void*)(uintptr_t)to, .value = v, .n = n});
   return OK;
 }
 /* For the stand-ins of libraries: a call that runs when its turn comes. */
-EXPORT void fake_wait_for_stream(struct Stream* s) { finish(s); }
+EXPORT void fake_wait_for_stream(struct Stream* s) {
+  ALONE;
+  finish(s);
+}
 
 /* ---- kernels */
 
@@ -438,6 +477,7 @@ struct Function {
 };
 
 EXPORT Result cuModuleLoadData(struct Function** m, const void* image) {
+  ALONE;
   struct Function f = {0};
   char mode[32];
   unsigned long long address;
@@ -451,11 +491,13 @@ EXPORT Result cuModuleLoadData(struct Function** m, const void* image) {
   return OK;
 }
 EXPORT Result cuModuleUnload(struct Function* m) {
+  ALONE;
   (void)m;
   note("unload module");
   return OK;
 }
 EXPORT Result cuModuleGetFunction(struct Function** f, struct Function* m, const char* name) {
+  ALONE;
   if (!strcmp(name, "missing")) return NOT_FOUND;
   snprintf(m->entry, sizeof m->entry, "%s", name);
   *f = m;
@@ -467,6 +509,7 @@ EXPORT Result cuFuncGetAttribute(int* v, int a, struct Function* f) {
   return OK;
 }
 EXPORT Result cuFuncSetAttribute(struct Function* f, int a, int v) {
+  ALONE;
   char line[96];
   snprintf(line, sizeof line, "attribute %d=%d %.40s", a, v, f->entry);
   note(line);
@@ -483,6 +526,7 @@ static void run_kernel(struct Work* w) {
 EXPORT Result cuLaunchKernel(struct Function* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                              unsigned by, unsigned bz, unsigned shared, struct Stream* s, void** p,
                              void** extra) {
+  ALONE;
   char line[256];
   snprintf(line, sizeof line, "launch %s grid=%u,%u,%u block=%u shared=%u", f->entry, gx, gy, gz,
            bx, shared);

@@ -13,7 +13,9 @@ driver.fake_log.restype = ctypes.c_char_p
 
 
 def calls(clear=True):
-    """The driver calls since the last look, as lines."""
+    """The driver calls since the last look, as lines; what the launch thread has still in hand is
+    made first."""
+    _core.cuda_launch_thread()
     return driver.fake_log(clear).decode().splitlines()
 
 

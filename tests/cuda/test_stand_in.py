@@ -39,6 +39,7 @@ def run(program, stand_ins, **settings):
         "RUSHLIGHT_CUBLASLT": stand_ins["cublaslt"],
         "RUSHLIGHT_CUDNN": stand_ins["cudnn"],
         "RUSHLIGHT_CUPTI": stand_ins["cupti"],
+        "RUSHLIGHT_CUDA_LAUNCH_THREAD": "2",  # every launch, also a lone one
         **settings,
     }
     return subprocess.run(
