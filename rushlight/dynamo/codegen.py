@@ -15,22 +15,14 @@ from bytecode import CellVar, FreeVar, Instr
 from .bytecode import VERSION
 from .emit import call_instructions, const, load_attr, push_null
 from .interpreter import NULL
-from .makers import (
-    DICT_ITERATORS,
-    DICT_VIEWS,
-    MAKERS,
-    REDUCIBLE,
-    SIMPLE,
-    Makers,
-    bound_to_container,
-    is_constant,
-)
+from .makers import MAKERS, SIMPLE, Makers, bound_to_container, is_constant
+from .makers_iterators import DICT_ITERATORS, DICT_VIEWS, REDUCIBLE, IteratorMakers
 from .sources import Source
 from .variables.numbers import SymFloat
 from .variables.objects import Cell, Lazy
 
 
-class Codegen(Makers):
+class Codegen(Makers, IteratorMakers):
     """Builds values into temporary locals. `code` grows; `outputs` are the tensors and numbers that
     the graph is to give, in order."""
 
@@ -40,6 +32,8 @@ class Codegen(Makers):
         self.cell_names = cell_names  # parameters whose slot holds a cell after the prefix
         self.code: list[Instr] = []
         self.fills: list[Any] = []
+        self.late: list[Any] = []  # what can be done only after everything outside is changed
+        self.unmade: set[int] = set()  # ids of values that are made there
         self.temps: dict[int, str] = {}
         self.source_temps: dict[Source, str] = {}
         self.keep: list[Any] = []
@@ -141,6 +135,8 @@ class Codegen(Makers):
         if value is NULL:
             self.emit(push_null())
             return
+        if id(value) in self.unmade:
+            self.cannot(value, "an iterator over a container that was changed")
         name = self.temps.get(id(value))
         if name is not None:
             self.emit(Instr("LOAD_FAST", name))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import gc
 import types
 from typing import Any
 
@@ -35,23 +34,6 @@ from .variables.objects import (
 from .variables.tensor import TensorVar
 
 SIMPLE = (int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented))
-REDUCIBLE = tuple(
-    {
-        type(iter([])),
-        type(iter(())),
-        type(iter(range(1))),
-        type(iter("")),
-        type(iter("\u1234")),
-        type(reversed([])),
-        enumerate,
-        zip,
-        map,
-        filter,
-        type(iter(collections.deque())),
-    }
-)
-DICT_ITERATORS = (type(iter({})), type(iter({}.values())), type(iter({}.items())))
-DICT_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 class Makers:
@@ -416,87 +398,9 @@ class Makers:
         )
         self.store(value)
 
-    def make_iterator(self, value: Any) -> None:
-        reduced = value.__reduce__()
-        function, args = reduced[0], reduced[1]
-        args = tuple(self.state.plain(a) for a in args)
-        rest = reduced[2] if len(reduced) > 2 else None
-        stateful = rest is not None
-        self.keep += [args, rest]
-        for a in args:
-            self.prepare(a)
-        self.prepare(rest)
-        for fill in self.take_fills():
-            fill()
-        parts = (function, args)
-
-        def push_parts() -> None:
-            self.emit(const(function))
-            for a in args:
-                self.load(a)
-            self.emit(Instr("BUILD_TUPLE", len(args)), Instr("BUILD_TUPLE", 2))
-
-        self.keep.append(parts)
-        self.call_runtime(
-            runtime.rebuild,
-            push_parts,
-            lambda: self.load(rest),
-            lambda: self.emit(const(stateful)),
-        )
-        self.store(value)
-
-    def make_dict_iterator(self, value: Any) -> None:
-        referents = [r for r in gc.get_referents(value) if isinstance(r, dict)]
-        if not referents:
-            self.prepare_empty_iterator(value)
-            return
-        mapping = referents[0]
-        if id(mapping) not in self.state.made and id(mapping) not in self.state.sources:
-            self.cannot(value, "an iterator over a dict")
-        self.prepare(mapping)
-        for fill in self.take_fills():
-            fill()
-        steps = len(mapping) - value.__length_hint__()
-        kind = DICT_ITERATORS.index(type(value))
-        try:  # what is left, without a step
-            left = value.__reduce__()[1][0]
-        except RuntimeError:
-            left = None
-        if left is None or not same_objects(left, list(VIEWS[kind](mapping))[steps:]):
-            self.cannot(value, "an iterator over a dict that was changed meanwhile")
-
-        def push_view() -> None:
-            self.call_runtime(VIEWS[kind], lambda: self.load(mapping))
-
-        self.call_runtime(runtime.advanced, push_view, lambda: self.emit(const(steps)))
-        self.store(value)
-
-    def prepare_empty_iterator(self, value: Any) -> None:
-        self.call_runtime(iter, lambda: self.emit(const(())))
-        self.store(value)
-
-    def make_dict_view(self, value: Any) -> None:
-        mapping = gc.get_referents(value)[0]
-        self.prepare(mapping)
-        kind = DICT_VIEWS.index(type(value))
-        self.call_runtime(VIEWS[kind], lambda: self.load(mapping))
-        self.store(value)
-
-
-def same_objects(a: list, b: list) -> bool:
-    def same(x: Any, y: Any) -> bool:
-        if type(x) is tuple and type(y) is tuple and len(x) == len(y):
-            return all(p is q for p, q in zip(x, y))
-        return x is y
-
-    return len(a) == len(b) and all(map(same, a, b))
-
 
 def make_partial(function: Any, args: tuple, keywords: dict) -> Any:
     return functools.partial(function, *args, **keywords)
-
-
-VIEWS = (dict.keys, dict.values, dict.items)
 
 
 def bound_to_container(value: Any) -> bool:

@@ -398,6 +398,8 @@ def build_target(state: Any, frame: Any, result: Any, graph_call: Any) -> Any:
         write_own_cell(gen, c, code)
     for action in actions:
         action()
+    for finish in gen.late:
+        finish()
     made = gen.code
     called = graph_call(gen.outputs)
     if kind == "return":

@@ -135,6 +135,16 @@ def rebuild(parts: tuple, state: Any, has_state: bool) -> Any:
     return made
 
 
+def put_iterator(iterator: Any, over: list, place: int) -> None:
+    """Sets how far an iterator over a list is, even if the list has become shorter than that."""
+    missing = place + 1 - len(over)
+    if missing > 0:  # `__setstate__` bounds the place by the length
+        list.extend(over, [None] * missing)
+    iterator.__setstate__(place)
+    if missing > 0:
+        list.__delitem__(over, slice(-missing, None))
+
+
 def advanced(iterable: Any, steps: int) -> Any:
     """A new iterator, some steps further."""
     found = iter(iterable)

@@ -274,4 +274,40 @@ for $B in $A:
     log.append($B)
     $BREAK
 log.append(($A.n, $i in Counted(), list(Counted())))
+----
+$A = $L
+$BREAK
+$A.append($i)
+$B = iter($A)
+$C = enumerate($B) if $c else map(str, reversed($A))
+next($C, None)
+$A.extend([3, $i])
+$BREAK
+if $c:
+    del $A[-2:]
+$BREAK
+log.append((list($C)[:5], list($B)[:5], next(iter($A), None)))
+----
+$A = $D if $c else {'a': 1}
+$BREAK
+$A['u'] = $i
+$A.pop('p', None)
+$B = [iter($A.values()), map(str, $A)] if $c else (iter($A.items()), enumerate($A))
+next($B[0])
+$BREAK
+log.append((list($B[0]), next($B[1], None)))
+for $C in $A.items() if $c else zip($A, $A.values()):
+    $BREAK
+    log.append($C)
+----
+$A = collections.deque($L, 4)
+box.value = $A
+$BREAK
+$A.append($i)
+$A.appendleft(7)
+$B = zip($A, map(str, $A))
+next($B)
+$BREAK
+log.append((list($B), [v for v in map(str, $A)], len(box.value)))
+box.value = $t
 """

@@ -1,5 +1,6 @@
 """Loops that go on behind a break: what is left of an iterator is looked at, guarded, stepped."""
 
+import collections
 import itertools
 
 import pytest
@@ -237,3 +238,99 @@ def test_the_limit_names_what_varies():
     f = rl.compile(fn, backend="eager")
     with pytest.warns(UserWarning, match="captured 8 times; name was '.*', now '"):
         assert f(x, ["a" * n for n in range(1, 13)]).tolist() == [78, 79, 80]
+
+
+def list_that_grew(x, v):
+    v.append(7)
+    out = []
+    for a in v:
+        graph_break()
+        out.append(a)
+    return out
+
+
+def backwards(x, v):
+    v.extend([7, 8])
+    out = []
+    for a in reversed(v):
+        graph_break()
+        out.append(a)
+    return out
+
+
+def list_that_shrank(x, v):
+    v.extend([7, 8, 9])
+    it = iter(v)
+    out = [next(it) for _ in range(len(v) - 1)]
+    v.clear()
+    graph_break()
+    v.extend(range(9))
+    return out, list(it)
+
+
+def own_list_that_holds_its_iterator(x, v):
+    made = [1, 2]
+    it = iter(made)
+    made += [next(it), it]
+    graph_break()
+    return len([a for a in it]), made[-1] is it, len(made)
+
+
+def sorted_meanwhile(x, v):
+    v.append(5)
+    it = enumerate(v)
+    out = [next(it)]
+    v.sort(reverse=True)
+    v.append(7)
+    graph_break()
+    return out + list(it)
+
+
+def dict_that_grew(x, v):
+    v["a"] = 1
+    v["b"] = 2
+    out = []
+    for k, a in v.items():
+        graph_break()
+        out.append((k, a))
+    return out
+
+
+def dict_that_holds_its_iterator(x, v):
+    v["a"] = v["it"] = 1
+    v["it"] = it = iter(v)
+    names = [next(it), *map(str, v)]
+    graph_break()
+    return names, list(v["it"]), v["it"] is it
+
+
+def deque_that_grew(x, v):
+    v.append(7)
+    it = map(str, v)
+    out = [next(it)]
+    graph_break()
+    return out + list(it)
+
+
+@pytest.mark.parametrize(
+    ("function", "cls"),
+    [
+        (list_that_grew, list), (backwards, list), (list_that_shrank, list),
+        (own_list_that_holds_its_iterator, list), (sorted_meanwhile, list),
+        (dict_that_grew, dict), (dict_that_holds_its_iterator, dict),
+        (deque_that_grew, collections.deque),
+    ],
+)  # fmt: skip
+def test_iterators_over_what_changed(function, cls):
+    """Made again behind a break they go on where they were, though the container from outside gets
+    its new contents only after everything is made."""
+    for start in ([], [3, 4]):
+        if cls is dict:
+            start = dict.fromkeys(start, 0)
+        dynamo.reset()
+        compiled = rl.compile(function, backend="eager")
+        for _ in range(3):
+            mine, theirs = cls(start), cls(start)
+            assert compiled(x, theirs) == function(x, mine)
+            if function is not dict_that_holds_its_iterator:
+                assert theirs == mine
