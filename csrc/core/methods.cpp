@@ -36,6 +36,8 @@ PyObject* dims(const char* name, PyObject* o, PyObject* const* args, Py_ssize_t 
     }
     long long dim = PyLong_AsLongLong(args[0]);
     if (dim == -1 && PyErr_Occurred()) throw PythonError();
+    if (l->ndim == 0)
+      raise(PyExc_IndexError, "Dimension specified as %lld but tensor has no dimensions", dim);
     return PyLong_FromLongLong(values[rl::wrap_dim(name, dim, l->ndim)]);
   });
 }

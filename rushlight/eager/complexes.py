@@ -7,7 +7,7 @@ parts record themselves, and their gradients are PyTorch's (by the conjugate con
 Invariant: what is in none of the tables is refused with the operator's name, never guessed.
 """
 
-from math import log
+from math import log, pi
 
 from rushlight import _core, dtypes
 from rushlight.ops import TABLE
@@ -17,6 +17,7 @@ from rushlight.ops.values import Value
 from rushlight.ops.views import select
 
 from . import program
+from .complex_folds import as_real, row_product, running_product
 
 # Their own way (native copies, with a derivative rule each): a move of whole elements.
 COPIES = frozenset(("clone", "to", "copy", "with_data"))
@@ -37,7 +38,9 @@ TRUTHS = frozenset(
 MAGNITUDES = frozenset(("euclidean_norm", "var_rows", "std_rows", "isinf", "isfinite", "isnan"))
 # Scalar operators whose bodies mean the same on pairs; beside those with a form of their own.
 BODIES = frozenset(
-    ("addcdiv", "addcmul", "logical_not", "masked_fill", "reciprocal", "silu")
+    """
+    addcdiv addcmul logical_not masked_fill reciprocal silu softsign tanhshrink
+    """.split()
 )
 
 
@@ -98,6 +101,8 @@ def worked_out(op, a):
         return joined(*(op(a["size"], v, dtype=real) for v in (re, im)))
     if op.name in LINEAR:
         return linear(op, a, best, results)
+    if op.name in ("prod", "cumprod"):
+        return (row_product if op.name == "prod" else running_product)(op, a, best)
     if op.name in PRODUCTS:
         return product(op, a, best)
     if op.name in TRUTHS:
@@ -156,7 +161,7 @@ def joined(re, im):
 def linear(op, a, best, results):
     """The operator on each part."""
     if not dtypes.is_complex(best):  # a sum of complex numbers in a real dtype
-        unsupported(op, best)
+        return op(*a.map(lambda name, v: as_real(v, best)).values)
     real = dtypes.real_of(best)
     takes = op.promote.takes_part if op.promote else lambda name: name != "index"
     outs = []
@@ -418,6 +423,49 @@ def form_tan(x):
     return made(x, turned.im, -turned.re)
 
 
+# Inverse functions: W. Kahan, Branch Cuts for Complex Elementary Functions, 1987. The roots keep
+# the sign of zero, and with it the side of the cut.
+
+
+def shifted(x, by, sign):
+    return made(x, by + sign * x.re, sign * x.im)
+
+
+def form_asin(x):
+    low, high = form_sqrt(shifted(x, 1.0, -1.0)), form_sqrt(shifted(x, 1.0, 1.0))
+    re = TABLE["atan2"](x.re, low.re * high.re - low.im * high.im)
+    return made(x, re, TABLE["asinh"](low.re * high.im - low.im * high.re))
+
+
+def form_acos(x):
+    low, high = form_sqrt(shifted(x, 1.0, -1.0)), form_sqrt(shifted(x, 1.0, 1.0))
+    re = 2.0 * TABLE["atan2"](low.re, high.re)
+    return made(x, re, TABLE["asinh"](high.re * low.im - high.im * low.re))
+
+
+def form_acosh(x):
+    low, high = form_sqrt(shifted(x, -1.0, 1.0)), form_sqrt(shifted(x, 1.0, 1.0))
+    re = TABLE["asinh"](low.re * high.re + low.im * high.im)
+    return made(x, re, 2.0 * TABLE["atan2"](low.im, high.re))
+
+
+def form_asinh(x):
+    turned = form_asin(made(x, -x.im, x.re))  # asinh z = -i asin(i z)
+    return made(x, turned.im, -turned.re)
+
+
+def form_atanh(x):
+    below = (1.0 - x.re) * (1.0 - x.re) + x.im * x.im
+    re = 0.25 * TABLE["log1p"](4.0 * x.re / below)
+    im = 0.5 * TABLE["atan2"](2.0 * x.im, (1.0 - x.re) * (1.0 + x.re) - x.im * x.im)
+    return made(x, re, im)
+
+
+def form_atan(x):
+    turned = form_atanh(made(x, -x.im, x.re))  # atan z = -i atanh(i z)
+    return made(x, turned.im, -turned.re)
+
+
 def form_power(x, y):
     """exp(y log x); 0 to a power is 0, to the power 0 it is 1."""
     where = TABLE["where"]
@@ -443,6 +491,13 @@ def form_where(condition, x, y):
     x, y = pair(x, best), pair(y, best)
     where = TABLE["where"]
     return made(x, where(condition, x.re, y.re), where(condition, x.im, y.im))
+
+
+def form_sinc(x):
+    at = made(x, x.re * pi, x.im * pi)
+    zero = TABLE["logical_and"](TABLE["eq"](x.re, 0), TABLE["eq"](x.im, 0))
+    safe = made(x, TABLE["where"](zero, 1.0, at.re), at.im)
+    return form_where(zero, made(x, 1.0, 0.0), form_div(form_sin(safe), safe))
 
 
 def form_sigmoid(x):
@@ -479,7 +534,14 @@ FORMS = {
     "sinh": form_sinh,
     "cosh": form_cosh,
     "tanh": form_tanh,
+    "asin": form_asin,
+    "acos": form_acos,
+    "atan": form_atan,
+    "asinh": form_asinh,
+    "acosh": form_acosh,
+    "atanh": form_atanh,
     "sigmoid": form_sigmoid,
+    "sinc": form_sinc,
     "power": form_power,
     "eq": form_eq,
     "ne": form_ne,

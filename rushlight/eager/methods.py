@@ -218,7 +218,20 @@ def numbered(self, spec):
     return format(self.item() if self.dim() == 0 else str(self), spec)
 
 
+def contains(self, element):
+    """Whether some element equals a number, or is equal to its place in a tensor that is broadcast:
+    `x in t`.
+    """
+    if not isinstance(element, (Tensor, Value, bool, int, float, complex)):
+        raise RuntimeError(
+            f"[Tensor.__contains__] only supports Tensor or scalar, but you passed in a "
+            f"{type(element)}."
+        )
+    return bool(op("any")(op("eq")(self, element)).item())
+
+
 METHODS = {
+    "__contains__": contains,
     **factories.METHODS,
     **pieces.METHODS,
     **reducing.METHODS,

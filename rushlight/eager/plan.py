@@ -17,6 +17,7 @@ from rushlight.reasons import refuse
 
 from . import complexes, program
 
+COUNTED = ("uint8", "int8", "int16", "int32")
 AUTOCAST = 2  # docs/native.md, mode word
 
 
@@ -197,6 +198,8 @@ def expanded(recorder, op, a, inputs, best):
     """
     if best in HALVES and "float32" in op.domain and best not in op.domain:
         return widened(recorder, op, a, inputs, best)
+    if counted(op, a, best):
+        return widened(recorder, op, a, inputs, best, "int64")
     if op.kind == "scalar" and op.bottom:
         raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for {best!r}')
     refuse("eager.composition", op.name, f"no precompiled kernel {signature(op, best, a.values)}")
@@ -208,6 +211,14 @@ def expanded(recorder, op, a, inputs, best):
             return filled(recorder, op, a, inputs, best)
         raise NotImplementedError(f'[{op.name}] "{op.name}" not implemented for {best!r}')
     return program.build(recorder, inputs, out, transparent=op.rule is derived)
+
+
+def counted(op, a, best):
+    """Whether a sum or product is wanted in an integer dtype (`dtype=`) that has no kernel: int64's
+    has the same low bits.
+    """
+    asked = getattr(op.promote, "by", None) and a.get(op.promote.by, None)
+    return bool(asked) and best in COUNTED and best not in op.domain and "int64" in op.domain
 
 
 def takes_numbers(op):
@@ -252,12 +263,14 @@ def assembly(op, a):
     )
 
 
-def widened(recorder, op, a, inputs, best):
+def widened(recorder, op, a, inputs, best, wide_dtype="float32"):
     """The call in float32, which is what half types compute in: operands cast up, outputs down."""
     _, results = op.dtypes(a)
-    up = lambda name, v: v.to("float32") if wide_operand(op, name, v, best) else v
+    up = lambda name, v: v.to(wide_dtype) if wide_operand(op, name, v, best) else v
+    asked = lambda p, v: p.type.startswith("ScalarType") and v == best  # the result's dtype
     with recorder:
-        wide = op(*a.map(up).values)
+        values = zip(op.parameters, a.map(up).values)
+        wide = op(*(wide_dtype if asked(p, v) else v for p, v in values))
         outs = [o.to(d) for o, d in zip(many(wide), results)]
     return program.build(recorder, inputs, tuple(outs) if isinstance(wide, tuple) else outs[0])
 

@@ -46,6 +46,7 @@ def medians(name):
             if input.numel() == 0:
                 lowest = -(2 ** (8 * input.dtype.itemsize - 1))  # what a NaN becomes
                 whole = 0 if input.dtype.itemsize < 4 else lowest
+                whole = input.dtype is _core.bool or whole
                 nothing = float("nan") if input.is_floating_point() else whole
                 return factories.full((), nothing, dtype=input.dtype, device=place(input))
             return along(op("reshape")(input, (-1,)), 0, False)[0]

@@ -129,13 +129,29 @@ def parts(y, x, dx, dim):
     return (y_last[..., 1:] + y_last[..., :-1]) * steps_of(y, x, dx, dim) / 2.0
 
 
+def no_bools(name, y, x):
+    for which, v in (("y", y), ("x", x)):
+        if v is not None and v.dtype is _core.bool:
+            raise RuntimeError(f"[{name}] received a bool input for `{which}`, not supported")
+
+
 def trapezoid(y, x=None, *, dx=1, dim=-1):
     """The integral along `dim` by trapezoids: of width dx, or between the places x."""
+    no_bools("trapezoid", y, x)
+    if x is None:
+        dim = wrapped(dim, y.dim())
+        if not y.dim():
+            raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+        if not y.shape[dim]:
+            return y.sum(dim)
+        ends = y.select(dim, 0) + y.select(dim, -1)
+        return (y.sum(dim) - ends * 0.5) * dx
     return parts(y, x, dx, wrapped(dim, y.dim())).sum(-1)
 
 
 def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
     """The integrals up to every place but the first."""
+    no_bools("cumulative_trapezoid", y, x)
     dim = wrapped(dim, y.dim())
     return parts(y, x, dx, dim).cumsum(-1).movedim(-1, dim)
 

@@ -264,7 +264,7 @@ def angle(input):
         return op("atan2")(imag(input), real(input))
     if input.dtype.name in INTEGERS or input.dtype is _core.bool:
         input = op("to")(input, dtype=_core.get_default_dtype())
-    turned = op("where")(op("lt")(input, 0), pi, op("mul")(input, 0.0))
+    turned = op("where")(op("lt")(input, 0), pi, op("fill")(input, 0.0))
     return op("where")(op("ne")(input, input), input, turned)
 
 

@@ -29,8 +29,8 @@ WIDE = FLOATS[2:]
 BROAD = UNARY + HALF + (call(t(3, 5, low=-9, high=9)),)
 
 
-def activation(schema, cost=4, samples=BROAD, domain=WIDE, promote=promotion.floats, **given):
-    return scalar(schema, promote=promote, derivative=derived, method=False, domain=domain, cost=cost,
+def activation(schema, cost=4, samples=BROAD, domain=WIDE, promote=promotion.floats, method=False, **given):
+    return scalar(schema, promote=promote, derivative=derived, method=method, domain=domain, cost=cost,
                   samples=samples, **given)
 
 
@@ -128,7 +128,7 @@ def softshrink(x, lambd):
     return where(gt(x, lambd), x - lambd, where(lt(x, -lambd), x + lambd, x * 0))
 
 
-@activation("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", variants=({}, {"lambd": RUN}),
+@activation("hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", method=True, variants=({}, {"lambd": RUN}),
             samples=BROAD + (call(t(2, 3), 1.0),))
 def hardshrink(x, lambd):
     return where(ge(x, -lambd), where(le(x, lambd), 0.0, x), x)

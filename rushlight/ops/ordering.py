@@ -57,7 +57,7 @@ def topk_shape(x, k, dim):
 def topk(x, k, dim, largest, sorted):
     """The k largest (or least) elements along `dim` and where they stand."""
     topk_shape(x, k, dim)
-    return wrapped(dim, x.rank), k, int(largest), int(sorted)
+    return wrapped(dim, x.rank), k if x.rank else 1, int(largest), int(sorted)      # one number is always given back
 
 
 @topk.derivative

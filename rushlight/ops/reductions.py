@@ -1,4 +1,6 @@
 """Row bodies that give one number a row: keepdim reductions. Dropping the dims is the layout's business."""
+from rushlight import dtypes
+
 from . import promotion
 from .declare import ALL, NUMBERS, composition, none, rows
 from .layouts import per_row, same_rows
@@ -73,6 +75,11 @@ def argmax_rows(x, dim, keepdim):
     return fold.amin(where(found, positions(x, dim), where(ne(x, x), positions(x, dim), 2 ** 62)), dim, True)
 
 
+def ordered(x, name):
+    if x.dtype == "bool" or dtypes.is_complex(x.dtype):
+        raise RuntimeError(f"[{name}] does not support {x.dtype} input")
+
+
 def something(x, name):
     n = x.numel()
     if isinstance(n, int) and n == 0:
@@ -82,6 +89,7 @@ def something(x, name):
 @composition("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", derivative=none,
              samples=(call(t(3, 4)), call(t(3, 4), 1), call(t(3, 4), -2, True)))
 def argmax(x, dim, keepdim):
+    ordered(x, "argmax")
     if dim is None:
         something(x, "argmax")
         flat = argmax_rows(x.viewed((x.numel(),)), 0, False)
@@ -100,6 +108,7 @@ def argmin_rows(x, dim, keepdim):
 @composition("argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", derivative=none,
              samples=(call(t(3, 4)), call(t(3, 4), 1), call(t(3, 4), -2, True)))
 def argmin(x, dim, keepdim):
+    ordered(x, "argmin")
     if dim is None:
         something(x, "argmin")
         flat = argmin_rows(x.viewed((x.numel(),)), 0, False)
@@ -110,13 +119,15 @@ def argmin(x, dim, keepdim):
 @composition("max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)", name="max_dim", method=False,
              function=False, samples=(call(t(3, 4), 1), call(t(3, 4), 0, True)))
 def max_dim(x, dim, keepdim):
-    return amax(x, (dim,), keepdim), argmax(x, dim, keepdim)
+    place = argmax_rows if x.dtype == "bool" else argmax                # PyTorch refuses argmax of bools, not this
+    return amax(x, (dim,), keepdim), place(x, dim, keepdim)
 
 
 @composition("min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)", name="min_dim", method=False,
              function=False, samples=(call(t(3, 4), 1), call(t(3, 4), 0, True)))
 def min_dim(x, dim, keepdim):
-    return amin(x, (dim,), keepdim), argmin(x, dim, keepdim)
+    place = argmin_rows if x.dtype == "bool" else argmin
+    return amin(x, (dim,), keepdim), place(x, dim, keepdim)
 
 
 def to_position(g, x, outs, dim, keepdim):

@@ -71,13 +71,17 @@ def as_given(out, x):
 
 @composition("all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", derivative=none, samples=TRUTHS)
 def all(x, dim, keepdim):
-    """Whether no element of a row is 0 (of no elements: True); uint8 gives uint8."""
+    """Whether no element of a row is 0 (of no elements: True); uint8 gives uint8. No dims (`()`): of each element alone."""
+    if dim is not None and not isinstance(dim, int) and not len(dim):
+        return as_given(ne(x, 0), x)
     return as_given(all_rows(x, dim, keepdim), x)
 
 
 @composition("any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", derivative=none, samples=TRUTHS)
 def any(x, dim, keepdim):
-    """Whether some element of a row is not 0 (of no elements: False)."""
+    """Whether some element of a row is not 0 (of no elements: False). No dims (`()`): of each element alone."""
+    if dim is not None and not isinstance(dim, int) and not len(dim):
+        return as_given(ne(x, 0), x)
     return as_given(any_rows(x, dim, keepdim), x)
 
 
@@ -106,6 +110,8 @@ def _(g, x, dim, keepdim):
 
 @composition("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", samples=MEANS)
 def nanmean(x, dim, keepdim, dtype):
+    if dtypes.category(x.dtype) < 2:
+        raise RuntimeError(f"[nanmean] expected input to have floating point or complex dtype but got {x.dtype}")
     x = x if dtype is None else x.to(dtype)
     return nansum(x, dim, keepdim) / sum(eq(x, x), dim, keepdim).to(x.dtype)
 
