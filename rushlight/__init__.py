@@ -53,7 +53,7 @@ from math import e, inf, nan, pi  # noqa: E402, F401
 
 newaxis = None
 if {"RUSHLIGHT_LOGS", "RUSHLIGHT_COMPILE_DEBUG", "RUSHLIGHT_NVTX"} & _os.environ.keys():
-    from .observation import start_logs
+    from .call_log import start_logs
 
     start_logs()
 _LAZY = {

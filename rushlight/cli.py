@@ -208,12 +208,13 @@ def _explain(options: argparse.Namespace, script: str, args: list[str]) -> int:
     if not os.path.isfile(script):
         print(f"rushlight explain: no such script: {script}", file=sys.stderr)
         return 2
-    from rushlight import observation, scripts
+    from rushlight import scripts
+    from rushlight.machine import machine
 
     # stdout is for the JSON alone, if it is asked for; what the script prints goes to stderr
     aside = contextlib.redirect_stdout(sys.stderr)
     with aside if options.json == "-" else contextlib.nullcontext():
-        gpu_too = options.device == "gpu" and not observation.machine()["gpu"]
+        gpu_too = options.device == "gpu" and not machine()["gpu"]
         recording, code = scripts.run_script(script, args, options.mode, gpu_too)
         try:
             explanation = recording.explanation(options.op)
@@ -407,9 +408,9 @@ def _write_json(path: dict[str, Any], file: str) -> int:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from rushlight import config, observation
+    from rushlight import config, machine
 
-    rows = {**observation.machine(), **observation.libraries(), **observation.cache_facts()}
+    rows = {**machine.machine(), **machine.libraries(), **machine.cache_facts()}
     for name, value in rows.items():
         print(f"{name:14} {value}")
     print("\nsettings")
@@ -441,9 +442,9 @@ def _cache(options: argparse.Namespace) -> int:
 
 def _ops(options: argparse.Namespace) -> int:
     """One line an operator: kind of definition, derivative, where it is declared, schema."""
-    from rushlight import observation
+    from rushlight import kernel_sources
 
-    rows = [row for row in observation.declarations() if options.pattern in row[0]]
+    rows = [row for row in kernel_sources.declarations() if options.pattern in row[0]]
     for _, kind, derivative, where, schema in rows:
         print(f"{kind:12} {derivative:8} {where:26} {schema}")
     print(f"{len(rows)} operators", file=sys.stderr)

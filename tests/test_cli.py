@@ -9,7 +9,7 @@ import types
 import pytest
 
 import rushlight
-from rushlight import cli, observation, trace
+from rushlight import call_log, cli, kernel_sources, observation, trace
 
 SCRIPT = """
 import sys
@@ -187,7 +187,7 @@ def test_info(core, capsys):
 def test_operators_are_logged(core, capsys, monkeypatch):
     from rushlight.profiler import recording
 
-    monkeypatch.setattr(recording, "_always", [observation._log_calls])
+    monkeypatch.setattr(recording, "_always", [call_log._log_calls])
     core.record(True)
     core.call("add", 0, 50, "add.float32.TT", "model.py:9")
     trace.set_logs("ops")
@@ -209,8 +209,8 @@ def test_logs_of_eager_mode(built, tmp_path):
     file = tmp_path / "model.py"
     file.write_text(
         "import rushlight as torch\n"
-        "from rushlight import observation\n"
-        "observation.start_logs()\n"
+        "from rushlight import call_log\n"
+        "call_log.start_logs()\n"
         "x = torch.ones(4, 4)\n"
         "for _ in range(3):\n"
         "    y = (x @ x).exp()\n"
@@ -258,7 +258,7 @@ def test_origins_are_split_from_generated_code():
 
 def test_sources_of_a_precompiled_kernel():
     key = "gelu.float32.T.approximate=none"
-    declared, loops, cpp = observation.Sources([]).find(key)
+    declared, loops, cpp = kernel_sources.Sources([]).find(key)
     assert "def gelu(" in declared.text and declared.title.startswith("Declared at ops/")
     assert "erf(" in loops.text and "rl_erf_f32" in cpp.text
     assert set(cpp.origins.values()) == {("gelu " + declared.title.removeprefix("Declared at "),)}

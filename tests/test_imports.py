@@ -18,8 +18,9 @@ PACKAGE = ROOT / "rushlight"
 VOCABULARY = {"dtypes", "errors", "config", "reasons", "sym", "trace"}  # imports no room
 # May import everything; nobody imports them.
 TOP = {
-    "__init__", "__main__", "bisection", "cli", "compiled", "forms", "observation",
-    "other_device", "pipeline", "scripts",
+    "__init__", "__main__", "bisection", "call_log", "cli", "compiled", "forms",
+    "kernel_sources", "loaded_code", "machine", "observation", "other_device", "pipeline",
+    "scripts",
 }  # fmt: skip
 BINDINGS = "_core"
 

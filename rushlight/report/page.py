@@ -17,11 +17,11 @@ from rushlight import trace
 from rushlight.report import path
 from rushlight.report.observe import Observed
 from rushlight.report.records import Call, Calls, activities_of, launched_by
+from rushlight.report.timeline import timeline
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 PARTS = "tables path lines why time timeline model short find rest".split()
 SCRIPTS = ("page.js", *(f"page_{part}.js" for part in PARTS))  # in order; the last one starts it
-EVENTS = 6000  # of the timeline; the middle of a longer run is left out
 
 
 def html(data: Mapping[str, Any]) -> str:
@@ -70,7 +70,9 @@ def data(
     if observed is not None:
         made["observed"] = observed.to_json()
         made["files"] = sources(observed)
-        made["timeline"] = timeline(calls if calls is not None else Calls(), observed)
+        if not (extra and "timeline" in extra):
+            mine = Calls() if calls is None else calls
+            made["timeline"] = timeline(mine, (), 0, observed.wall_ns, observed.program)
         if calls is not None and observed.device == "gpu":
             made["device_events"], made["device_left_out"] = launches(calls)
             made["device_work"], made["device_work_left_out"] = device_work(calls)
@@ -94,27 +96,6 @@ def sources(observed: Observed) -> list[dict[str, str]]:
         if text:
             found.append({"name": trace.short_path(file), "path": file, "text": text})
     return found
-
-
-def timeline(calls: Calls, observed: Observed) -> dict[str, Any]:
-    """Calls and compilations as (start, end, depth, kind, name, place, missed), nanoseconds from
-    the first; `name` and `place` count in `names` and `places` (-1: none); `missed`: this call was
-    compiled, or made its plan."""
-    made = sorted(calls.everything, key=lambda c: (c.start, -c.end, c.depth))
-    left_out = max(0, len(made) - EVENTS)
-    if left_out:
-        made = made[: EVENTS // 3] + made[-(EVENTS - EVENTS // 3) :]
-    names: dict[str, int] = {}
-    places: dict[str, int] = {"": -1}
-    begun = made[0].start if made else 0
-    rows = [
-        (c.start - begun, max(c.start, c.end) - begun, c.depth, _kind(c.kind, c.route),
-         names.setdefault(c.operator, len(names)), places.setdefault(c.where, len(places) - 1),
-         int(c.hit is False))
-        for c in made
-    ]  # fmt: skip
-    return {"events": rows, "names": list(names), "places": list(places)[1:], "left_out": left_out,
-            "wall": observed.wall_ns}  # fmt: skip
 
 
 LAUNCHES = 400  # of the sequence
@@ -162,12 +143,6 @@ def device_work(calls: Calls) -> tuple[list[dict[str, Any]], int]:
                "queued": max(0, a.start - a.launched) if a.launched else None}  # fmt: skip
         rows.append(row | ({"bytes": a.bytes} if a.bytes else {}))
     return rows, left_out
-
-
-def _kind(kind: str, route: str) -> str:
-    if kind in ("compiled", "graph", "fused"):
-        return kind
-    return route
 
 
 def kernel_views(key: str, views: Iterable[Any], lines: Iterable[str]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ function drawShort() {
     const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
     const limit = limitShare(row);
     add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "",
-      k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l)), ". "] : "", k.how === "library routine" ? "Its code is the library's, and is not shown. " : "", h("a", {href: "#time"}, "all kernels"));
+      k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l)), ". "] : "", h("a", {href: "#time"}, "all kernels"));
   }
   const sums = passSums();
   if (sums.has("backward") || sums.size > 1) add("Forward, backward", [...sums].flatMap(([pass, s], i) => [i ? ", " : "", h("button", {type: "button", onclick: () => showPass(pass)}, pass), ` ${ns(s.ns)} in ${count(s.calls, "call")} of kernels` + (s.first_ns > s.ns ? `, and ${firstCalls(s)}` : "")]));

@@ -11,10 +11,17 @@ const limitOf = r => { const l = limits(r); return l && Math.max(l.moved, l.comp
 function limitShare(r) {  // the nearer of the two
   const at = limits(r), l = data.limits;
   if (!at) return "";
-  const sums = at.computed > at.moved, share = Math.max(at.moved, at.computed);
+  const sums = at.computed > at.moved || at.moved > 1 && at.computed > .2, share = sums ? at.computed : at.moved;
   const rate = sums ? `${three(r.operations / r.ns)} of ${three(l.operations_per_ns)} GFLOP/s` : `${three(r.moved / r.ns)} of ${three(l.bytes_per_ns)} GB/s`;
-  const moved = r.moved ? h("span", {class: "dim rate"}, ` ${rate}`) : "";
-  return h("span", {title: `${rate}; the limit was measured on this machine in this run`}, h("span", {class: "bar", style: `width:${Math.min(1, share) * 70}px`}), `${Math.round(share * 100)} % of ${sums ? "arithmetic" : "memory"}`, moved);
+  const text = share <= 1 ? `${share < .0095 ? "under 1" : Math.round(share * 100)} % of ${sums ? "arithmetic" : "memory"}` : sums ? "all of arithmetic" : "in cache";
+  const why = share > 1 && !sums ? "it moves more than the memory could, so its data come from the processor's cache; " : "";
+  return h("span", {title: `${why}${rate}; ${limitsFrom()}`}, h("span", {class: "bar", style: `width:${Math.min(1, share) * 70}px`}), text, h("span", {class: "dim rate"}, ` ${rate}`));
+}
+const limitsFrom = () => { const l = data.limits; return l.measured ? `the limits are the best that any page measured on this machine since ${l.measured}, kept in ${l.kept}` : "the limits were measured on this machine right after the run"; };
+function limitsText() {
+  const l = data.limits;
+  if (!l) return "";
+  return `The limits: ${three(l.bytes_per_ns)} GB/s of memory (copies of 64 MB)` + (l.operations_per_ns ? `, ${three(l.operations_per_ns)} GFLOP/s of arithmetic (products of float32 matrices)` : "") + `; ${limitsFrom()}. A row's share is that of the one it is nearer to; "in cache": faster than the memory, because what it reads was in the processor's cache. Arithmetic is counted of matrix products, convolutions and recurrent layers.`;
 }
 // Stages of compiling, in the order of the pipeline: what is told of each, and the texts that it leaves.
 const COMPILING = {
@@ -80,7 +87,7 @@ function drawKernels(add) {
     const kept = rows.filter(r => !pass || passOf(r.graph) === pass), sum = pass ? sums.get(pass) : kernelSums();
     const choice = (name, text) => h("button", {type: "button", "aria-pressed": String((pass || "") === name), onclick: () => kernelFilter(name)}, text);
     bar.replaceChildren(choice("", `all: ${ns(kernelSums().ns)}`), ...[...sums].map(([name, s]) => choice(name, `${name}: ${ns(s.ns)}`)));
-    told.textContent = `${kernelSumText(sum)}. A row is what one graph called of a kernel or routine; shares are of this sum. A title sorts.`;
+    told.textContent = `${kernelSumText(sum)}. A row is what one graph called of a kernel or routine; shares are of this sum. A title sorts. ${limitsText()}`;
     body.replaceChildren(table([["what"], ["pass, graph"], ["how"], ["calls", 1], ["time", 1], ["share", 1], ["a call", 1], ["made a plan", 1], ["makes"], ["of the limit"], ["your lines"]],
       kept.map(r => [cell(r.name, sourceButton(r)), cell(passOf(r.graph) + (r.graph ? r.graph.label : ""), r.graph ? h("span", {class: "keep"}, passOf(r.graph), " ", graphButton(r.graph)) : passOf(r.graph)), cell(r.how), cell(r.calls, r.calls.toLocaleString("en")), cell(r.ns, ns(r.ns)),
         cell(r.ns / (sum.ns || 1), `${three(100 * r.ns / (sum.ns || 1))} %`), cell(r.calls ? r.ns / r.calls : null, r.calls ? ns(r.ns / r.calls) : ""), cell(r.first_ns, r.first_calls ? h("span", {title: `${count(r.first_calls, "call")} made a plan first`}, `${r.first_calls}: ${ns(r.first_ns)}`) : ""), result(r), cell(limitOf(r), limitShare(r)), linesOf(r)])));
@@ -144,9 +151,9 @@ function drawTime() {
   put("timebody", parts);
 }
 function codeOfRow(r, machine) {  // the artifact with a kernel's source, or with its machine code
-  const mine = a => r.graph ? a.graph === r.graph.label && (codeOf.get(kernelId(a.graph, r.name)) || new Map()).has(a) : a.kernel === r.name;
+  const mine = a => r.how === "generated" ? a.graph === (r.graph || {}).label && (codeOf.get(kernelId(a.graph, r.name)) || new Map()).has(a) : a.kernel === r.name;
   const own = run.device === "gpu" ? [x => x.stage === "triton_kernels", "sass"] : [x => x.language === "cpp", "asm"];
-  return machine ? artifacts.find(x => mine(x) && x.language === own[1]) : artifacts.find(x => mine(x) && own[0](x)) || artifacts.find(mine);
+  return machine ? artifacts.find(x => mine(x) && (x.language === own[1] || x.kernel && /^Machine code/.test(x.title))) : artifacts.find(x => mine(x) && own[0](x)) || artifacts.find(mine);
 }
 function sourceButton(r) {
   const a = codeOfRow(r, false), asm = codeOfRow(r, true);

@@ -224,10 +224,13 @@ def nbytes(layouts: tuple[Layout, ...]) -> int:
 
 @lru_cache(65536)
 def operations(operator: str, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> int:
-    """Multiplications and additions of a matrix product or a convolution; 0 of what is none."""
+    """Multiplications and additions of a matrix product, a convolution or a recurrent layer's
+    steps; 0 of what is none."""
     name = operator.rstrip("_")
     if name in CONVOLUTIONS and outputs and len(inputs) >= 2:
         return _of_convolution(name, inputs, outputs[0])
+    if name in RECURRENT and len(inputs) > 3:  # gates of all steps, ..., the states' weights
+        return 2 * inputs[0].numel * inputs[3].shape[-1]
     if name not in PRODUCTS or not outputs:
         return 0
     made = outputs[0]
@@ -254,6 +257,7 @@ def _of_convolution(name: str, inputs: tuple[Layout, ...], made: Layout) -> int:
 
 
 CONVOLUTIONS = ("convolution", "convolution_forward", "convolution_data", "convolution_weights")
+RECURRENT = ("lstm_sequence", "lstm_sequence_backward")
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "product", "matmul")
 
 

@@ -1,11 +1,12 @@
 """Machine code under the kernels' own names, in order."""
 
 import shutil
+import struct
 
 import pytest
 
 import rushlight as rl
-from rushlight import observation
+from rushlight import loaded_code, machine
 from rushlight.report import machine_code
 from rushlight.report.origins import spans
 
@@ -60,7 +61,65 @@ def test_a_span_begins_at_the_whole_name():
 def test_a_precompiled_kernel_is_listed_under_its_key():
     explained = rl.explain(rl.relu)(rl.randn(8))
     (row,) = [k for k in explained.observed.kernels if k.key.startswith("relu")]
-    view = observation.disassembled_kernel(row.key)
+    view = loaded_code.disassembled_kernel(row.key)
     lines = view.text.splitlines()
     assert lines[0] == f"{row.key}:" and len(lines) > 3
     assert any(f"<{row.key}+0x" in line for line in lines[1:]) and "cxa_finalize" not in view.text
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump reads machine code")
+def test_machine_code_of_routines_is_that_of_their_functions():
+    text = loaded_code.machine_code("sort", "library routine").text
+    assert text.splitlines()[0].endswith(":") and "ret" in text and len(text) > 500
+    missing = loaded_code.machine_code("no_such_routine", "library routine")
+    assert missing.language == "text" and "no_such_routine" in missing.text
+
+
+def jitdump(*functions):
+    made = struct.pack("<IIIIIIQQ", 0x4A695444, 1, 40, 62, 0, 1, 0, 0)
+    for time_ns, name, code in functions:
+        body = struct.pack("<IIQQQQ", 1, 1, 0, 0, len(code), 0) + name.encode() + b"\0" + code
+        made += struct.pack("<IIQ", 0, 16 + len(body), time_ns) + body
+        made += struct.pack("<IIQ", 2, 16 + 8, time_ns) + bytes(8)  # debug information
+    return made
+
+
+def test_generated_functions_are_read_from_a_dump(tmp_path):
+    file = tmp_path / "jit-1.dump"
+    first = jitdump((10, "jit_a", b"\xc3"))
+    file.write_bytes(first)
+    assert list(loaded_code.read_dump(file)) == [(10, "jit_a", b"\xc3")]
+    file.write_bytes(jitdump((10, "jit_a", b"\xc3"), (20, "jit_b", b"\x90\xc3")) + b"\0\0")
+    assert [f.name for f in loaded_code.read_dump(file)] == ["jit_a", "jit_b"]
+    assert [f.name for f in loaded_code.read_dump(file, len(first))] == ["jit_b"]
+    file.write_bytes(b"short")
+    assert not list(loaded_code.read_dump(file))
+
+
+def test_what_onednn_generates_is_shown_for_the_call_that_asked():
+    generated = loaded_code.Generated()
+    if loaded_code.onednn() is None or shutil.which("objdump") is None:
+        pytest.skip("needs oneDNN and objdump")
+    generated.start()
+    if not generated:
+        pytest.skip("ONEDNN_JIT_PROFILE is set")
+    generated.stop()
+    shape = 96, 272, 144  # which no other test multiplies
+    x, y = rl.randn(*shape[:2]), rl.randn(*shape[1:])
+    explained = rl.explain(lambda: [x @ y for _ in range(3)])()
+    code = explained._generated_code["onednn matmul"]
+    view = loaded_code.machine_code("onednn matmul", "library routine", code)
+    assert view.language == "asm" and "jit_" in view.text.splitlines()[0] and "ret" in view.text
+    assert rl.explain(lambda: x @ y)()._generated_code == {}
+    assert "there before" in loaded_code.machine_code("onednn matmul", "library routine").text
+
+
+def test_limits_are_the_best_that_was_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr("rushlight.runtime.cache.place", lambda: str(tmp_path / "cache"))
+    fast = {"bytes_per_ns": 80.0, "operations_per_ns": 100.0}
+    slow = {"bytes_per_ns": 30.0, "operations_per_ns": 120.0}
+    first = machine._kept(fast)
+    assert first.items() >= fast.items() and first["measured"]
+    assert machine._kept(slow) == {**first, "operations_per_ns": 120.0}
+    (tmp_path / "cache" / machine.LIMITS).write_text("[1, 2")
+    assert machine._kept(slow)["bytes_per_ns"] == 30.0

@@ -299,7 +299,7 @@ def test_the_timeline_tells_what_an_event_was_and_goes_to_it(show, content):
     box = tab.locator("#timeline canvas")
     box.scroll_into_view_if_needed()
     legend = tab.locator("#timeline .legend").all_inner_texts()
-    assert "graph" in legend and "generated kernel" in legend
+    assert {"Python itself", "capturing and compiling", "graph", "kernel"} <= set(legend)
     data = data_of(content)["timeline"]
     first = next(e for e in data["events"] if e[3] == "compiled")
     end, place = max(e[1] for e in data["events"]), box.bounding_box()
@@ -320,6 +320,29 @@ def test_the_timeline_tells_what_an_event_was_and_goes_to_it(show, content):
     tab.mouse.wheel(0, -300)
     tab.wait_for_function("t => document.querySelector('#timeline > p:last-child').innerText !== t",
                           arg=before)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_timeline_is_that_of_the_whole_run(content):
+    data = data_of(content)
+    told = data["timeline"]
+    assert told["wall"] == data["observed"]["wall_ns"] == max(e[1] for e in told["events"])
+    assert told["events"][0][:4] == [0, told["wall"], 0, "script"]
+    backward = [e for e in told["events"] if told["names"][e[4]].endswith(" backward")]
+    assert {e[3] for e in backward} == {"compile"} and len(backward) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump reads machine code")
+def test_every_kernel_and_routine_has_its_machine_code(show, content):
+    tab = show(content)
+    rows = tab.locator("#kernels tbody tr")
+    assert rows.count() > 3
+    for i in range(rows.count()):
+        assert "machine code" in rows.nth(i).inner_text(), rows.nth(i).inner_text()
+    rows.filter(has_text="library routine").first.get_by_text("machine code").click()
+    told = tab.inner_text("#right .code")  # another test may have had the same products generated
+    assert "mov" in told and tab.locator("#right .line.pin").count() > 9 or "there before" in told
 
 
 @pytest.mark.slow
