@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -59,6 +60,16 @@ struct Pool {
   int parked_count = 0;
   MemoryStats stats = {};
 };
+
+// PYTORCH_NO_CUDA_MEMORY_CACHING=1, PyTorch's name: a segment for every block, as long as was asked,
+// which goes back to the driver when freed. So memory checkers see where a tensor ends.
+bool uncached() {
+  static const bool on = [] {
+    const char* text = std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING");
+    return text && *text && std::strcmp(text, "0") != 0;
+  }();
+  return on;
+}
 
 Pool& pool(int device) {
   static Pool* all[kMaxDevices] = {};
@@ -110,9 +121,23 @@ void join(Pool& p, Block* b) {
   put_free(p, b);
 }
 
+void give_back(Pool& p, const Driver& d, Block* b) {
+  take_free(p, b);
+  count(p.stats.reserved_bytes, b, -b->size);
+  count(p.stats.segment, b, -1);
+  p.segments.erase(b->at);
+  d.release(reinterpret_cast<Address>(b->at));
+  delete b;
+}
+
 void settle(Pool& p, Block* b) {
   count(p.stats.active_bytes, b, -b->size);
   count(p.stats.active, b, -1);
+  if (uncached()) {
+    put_free(p, b);
+    give_back(p, activate(b->device), b);
+    return;
+  }
   const int64_t units = b->size / kUnit;
   if (b->small && units < kParkedSizes && p.parked[units].size() < kParkedDeep) {
     b->parked = true;
@@ -166,15 +191,6 @@ void collect(Pool& p, int device, bool all = false) {
   p.waiting.resize(kept);
 }
 
-void give_back(Pool& p, const Driver& d, Block* b) {
-  take_free(p, b);
-  count(p.stats.reserved_bytes, b, -b->size);
-  count(p.stats.segment, b, -1);
-  p.segments.erase(b->at);
-  d.release(reinterpret_cast<Address>(b->at));
-  delete b;
-}
-
 std::string human(int64_t bytes) {
   char text[64];
   const double b = static_cast<double>(bytes);
@@ -206,7 +222,8 @@ std::string human(int64_t bytes) {
 
 Block* new_segment(Pool& p, int device, Stream stream, int64_t size, bool small) {
   const Driver& d = ready(device);
-  const int64_t bytes = small                ? kSmallSegment
+  const int64_t bytes = uncached()           ? size
+                        : small              ? kSmallSegment
                         : size < kMiddleMost ? kLargeSegment
                                              : (size + kRound - 1) / kRound * kRound;
   const auto attempt = [&](Address* at) {
@@ -282,9 +299,10 @@ Block* block_alloc(int device, int64_t asked) {
   Pool& p = pool(device);
   collect(p, device);
   const Stream stream = current_stream(device);
-  const int64_t size = std::max(kUnit, (asked + kUnit - 1) / kUnit * kUnit);
+  const int64_t size = uncached() ? std::max<int64_t>(1, asked)
+                                  : std::max(kUnit, (asked + kUnit - 1) / kUnit * kUnit);
   const bool small = size <= kSmallMost;
-  Block* b = parked(p, size, stream);
+  Block* b = uncached() ? nullptr : parked(p, size, stream);
   if (!b) b = block_cut(p, device, stream, size, small, asked);
   b->used = true;
   b->asked = asked;

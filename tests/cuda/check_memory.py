@@ -4,6 +4,9 @@ copies.
 # settings: RUSHLIGHT_FAKE_DEVICES=2 RUSHLIGHT_FAKE_MEMORY=268435456
 
 import gc
+import os
+import subprocess
+import sys
 
 import stand_in
 
@@ -92,6 +95,32 @@ def check_cached_memory_makes_room_for_other_sizes():
     y = rl.empty(210 * MB, dtype=rl.uint8, device="cuda")
     assert cuda.memory_stats()["num_alloc_retries"] == retries + 1
     assert cuda.memory_reserved() == y.numel()
+
+
+UNCACHED = """
+import stand_in
+import rushlight as rl
+from rushlight import cuda
+stand_in.install()
+x = rl.ones(7, device="cuda")
+for _ in range(50):
+    x = x + 1  # what it was before is given back: only after the launch that reads it
+y = rl.empty(0, device="cuda")
+print(x.tolist() == [51.0] * 7, cuda.memory_reserved(), "free" in stand_in.calls())
+del x, y
+print(cuda.memory_reserved())
+"""
+
+
+def check_without_the_cache_every_tensor_has_memory_of_its_own():
+    told = subprocess.run(
+        [sys.executable, "-c", UNCACHED],
+        env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.stdout.splitlines() == ["True 29 True", "0"], told
 
 
 def check_a_limit_of_this_process():
