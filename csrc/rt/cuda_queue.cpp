@@ -136,6 +136,7 @@ void serve(Queue& q, const Driver& d) {
     }
     pause_a_little();
     if (++spins % 64) continue;
+    sched_yield();  // who gives us work may be waiting for this core
     const int64_t t = now();
     if (!idle_since) idle_since = t;
     if (t - idle_since < kSpins) continue;
