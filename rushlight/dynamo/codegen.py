@@ -13,7 +13,7 @@ from typing import Any
 from bytecode import CellVar, FreeVar, Instr
 
 from .bytecode import VERSION
-from .emit import call_instructions, const, load_attr, push_null
+from .emit import STEP, call_instructions, const, load_attr, push_null
 from .interpreter import NULL
 from .makers import MAKERS, SIMPLE, Makers, bound_to_container, is_constant
 from .makers_iterators import DICT_ITERATORS, DICT_VIEWS, REDUCIBLE, IteratorMakers
@@ -209,20 +209,3 @@ class Codegen(Makers, IteratorMakers):
     def take_fills(self) -> list[Any]:
         fills, self.fills = self.fills, []
         return fills
-
-
-STEP: dict[str, Any] = {
-    "attr": lambda key: [load_attr(key)],
-    "dict_attr": lambda key: [load_attr("__dict__"), const(key), Instr("BINARY_SUBSCR")],
-    "item": lambda key: [const(key), Instr("BINARY_SUBSCR")],
-    "index": lambda key: [const(key), Instr("BINARY_SUBSCR")],
-    "default": lambda key: [load_attr("__defaults__"), const(key), Instr("BINARY_SUBSCR")],
-    "kwdefault": lambda key: [load_attr("__kwdefaults__"), const(key), Instr("BINARY_SUBSCR")],
-    "closure": lambda key: [
-        load_attr("__closure__"),
-        const(key),
-        Instr("BINARY_SUBSCR"),
-        load_attr("cell_contents"),
-    ],
-    "grad": lambda key: [load_attr("grad")],
-}

@@ -166,6 +166,7 @@ class Record:
 
     def convert(self, compiled: Any, arguments: tuple) -> bool:
         """Captures the call; whether there is an entry for it now."""
+        trace.start_outputs()  # else the first capture of a process is told of to nobody
         with paused_collector(), trace.unit(trace.numbered(self.function.__qualname__)):
             return self.convert_here(compiled, arguments)
 

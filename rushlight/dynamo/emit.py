@@ -35,3 +35,21 @@ def call_of(function: Any, *arguments: Instr, count: int | None = -1) -> list:
     if count is None:
         return [*push, *arguments]
     return [*push, *arguments, *call_instructions(len(arguments) if count < 0 else count)]
+
+
+# From a value to the one that a source reaches from there in a step.
+STEP: dict[str, Any] = {
+    "attr": lambda key: [load_attr(key)],
+    "dict_attr": lambda key: [load_attr("__dict__"), const(key), Instr("BINARY_SUBSCR")],
+    "item": lambda key: [const(key), Instr("BINARY_SUBSCR")],
+    "index": lambda key: [const(key), Instr("BINARY_SUBSCR")],
+    "default": lambda key: [load_attr("__defaults__"), const(key), Instr("BINARY_SUBSCR")],
+    "kwdefault": lambda key: [load_attr("__kwdefaults__"), const(key), Instr("BINARY_SUBSCR")],
+    "closure": lambda key: [
+        load_attr("__closure__"),
+        const(key),
+        Instr("BINARY_SUBSCR"),
+        load_attr("cell_contents"),
+    ],
+    "grad": lambda key: [load_attr("grad")],
+}

@@ -47,10 +47,11 @@ from .bytecode import (
 )
 from .codegen import Codegen
 from .emit import call_instructions, call_of, const, load_attr, push_null
-from .fetching import fetched_call, planned
+from .fetching import fetched_call, is_given, planned
 from .interpreter import NULL, Previous
 from .iteration import END
 from .own_frame import with_super
+from .sources import branching
 from .variables.objects import MISSING, Cell
 
 FLAG, STREAM, ERROR = ".straight", ".stream", ".error"  # locals that no program can name
@@ -510,10 +511,19 @@ def graph_instructions(gen: Codegen, function: Any, inputs: list) -> list:
     gen.state.fetch = fetch = planned(gen.frame.code, inputs, gen.cell_names)
     if fetch is None:
         gen.function(function)
-    gen.shared = branching(s[1] if isinstance(s, tuple) else s for s in inputs)
-    loads = []
+        gen.shared = branching(s[1] if isinstance(s, tuple) else s for s in inputs)
+        load_inputs(gen, inputs)
+        gen.emit(*call_instructions(len(inputs)))
+        made = gen.code
+    else:
+        load_inputs(gen, [*fetch.anchors, *filter(is_given, inputs)])
+        made = fetched_call(fetch, gen.frame.code, gen.code, function)
+    gen.code, gen.source_temps, gen.shared = saved, temps, set()
+    return made
+
+
+def load_inputs(gen: Codegen, inputs: list) -> None:
     for s in inputs:
-        first = len(gen.code)
         if isinstance(s, tuple):  # a symbol: a size of a tensor, or an int
             kind, source, *dim = s
             gen.load_source(source)
@@ -521,29 +531,6 @@ def graph_instructions(gen: Codegen, function: Any, inputs: list) -> list:
                 gen.emit(*shape_instructions(dim[0]))
         else:
             gen.load_source(s)
-        loads.append(gen.code[first:])
-    gen.emit(*call_instructions(len(inputs)))
-    made, gen.code = gen.code, saved
-    if fetch is not None:
-        gen.code = []
-        for s in fetch.anchors:
-            gen.load_source(s)
-        made, gen.code = fetched_call(fetch, gen.frame.code, gen.code, loads, function), saved
-    gen.source_temps, gen.shared = temps, set()
-    return made
-
-
-def branching(sources: Any) -> set:
-    """The sources from which more than one of the paths goes on."""
-    children: dict[Any, set] = {}
-    for s in sources:
-        while s.parent is not None:
-            known = children.setdefault(s.parent, set())
-            if s in known:
-                break
-            known.add(s)
-            s = s.parent
-    return {s for s, those in children.items() if len(those) > 1 and s.parent is not None}
 
 
 def shape_instructions(dim: int) -> list:

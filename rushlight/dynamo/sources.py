@@ -131,3 +131,16 @@ STEPS: dict[str, Any] = {
     "len": lambda p, k, a: len(p),
     "call": lambda p, k, a: k(p),
 }
+
+
+def branching(sources: Any) -> set:
+    """The sources from which more than one of the paths goes on."""
+    children: dict[Any, set] = {}
+    for s in sources:
+        while s.parent is not None:
+            known = children.setdefault(s.parent, set())
+            if s in known:
+                break
+            known.add(s)
+            s = s.parent
+    return {s for s, those in children.items() if len(those) > 1 and s.parent is not None}
