@@ -39,10 +39,13 @@ from .wrapper import Ends
 if TYPE_CHECKING:
     from .pipeline import Compilation
 
-FORMAT = 1  # goes up where kept programs change meaning
+FORMAT = 2  # goes up where kept programs change meaning
 NO_SHARING = 2  # of marshal's formats, the last that writes equal values alike
 LARGEST = 1 << 20  # bytes of a folded constant that is kept with its program
 PLAIN = frozenset((int, float, bool, str, type(None)))
+NONSENSE = (  # what reading a program of another meaning may raise
+    AttributeError, AssertionError, EOFError, LookupError, OverflowError, TypeError, ValueError,
+)  # fmt: skip
 READ_BY_LOWERING = ("ops", "loops", "fx", "decomposition", "inductor", "runtime", "eager", "lib")
 
 
@@ -342,8 +345,8 @@ def find(name: str, graph: Graph, make: Callable[[], Any]) -> Recalled | None:
         return None
     try:
         program = Reader(folder, marshal.loads(content)).program()
-    except (AttributeError, EOFError, KeyError, TypeError, ValueError):
-        return None  # kept by another version under the same name: made anew
+    except NONSENSE:
+        return None  # nothing that this version understands: made anew
     if program is None:
         return None
     program.label = f"{trace.current_unit()}/{trace.numbered(graph.name)}".lstrip("/")

@@ -23,6 +23,7 @@ import os
 import stat
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -63,8 +64,7 @@ def load(source: str | Callable[[], str], isa: str, **parts: str) -> Library:
         "settings": str(config.code_key()),
         **parts,
     }
-    decisive = {p: v for p, v in key.items() if p != "graph"}  # equal code under two names is one
-    name = digest(json.dumps(decisive, sort_keys=True))[:40]
+    name = name_for(key)
     make = (lambda: source) if isinstance(source, str) else source
     folder = trusted_folder()
     if folder is not None:
@@ -80,10 +80,10 @@ def load(source: str | Callable[[], str], isa: str, **parts: str) -> Library:
             found.artifact = name
             return found
         except OSError as error:
-            refuse(
+            warn(
                 "cache.unwritable",
                 folder,
-                str(error),
+                error.strerror or str(error),
                 "The code is built in a temporary folder. Free some space, or set "
                 "RUSHLIGHT_CACHE_DIR.",
             )
@@ -93,7 +93,7 @@ def load(source: str | Callable[[], str], isa: str, **parts: str) -> Library:
 
 def loaded(folder: str, name: str) -> Library | None:
     """The artifact of that name, or None where it is missing or refused."""
-    found = open_checked(os.path.join(folder, name + ".so"))
+    found = open_checked(os.path.join(folder, name + ".so"), name)
     if found is not None:
         found.artifact = name
     return found
@@ -101,6 +101,25 @@ def loaded(folder: str, name: str) -> Library | None:
 
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def name_for(key: dict[str, str]) -> str:
+    """The name of an artifact. Equal code of graphs of two names is one."""
+    decisive = {p: v for p, v in key.items() if p != "graph"}
+    return digest(json.dumps(decisive, sort_keys=True))[:40]
+
+
+def warn(reason: str, what: str, why: str, hint: str = "") -> None:
+    """A refusal by its reason, and once a process a warning: what is built anew in every process
+    is slow, and nobody would know why."""
+    refuse(reason, what, why, hint)
+    text = f"[cache] {what}: {why}. {hint}".rstrip()
+    if text not in WARNED:
+        WARNED.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+WARNED: set[str] = set()
 
 
 def build_into(
@@ -132,7 +151,7 @@ def build_into(
         path=path,
         compiler=tools.version if trace.listeners else "",
     )
-    found = open_checked(path)
+    found = open_checked(path, name)
     if found is None:
         raise OSError(f"[cache] {path} was changed right after it was built")
     return found
@@ -155,11 +174,11 @@ def keep(folder: str, name: str, content: bytes, graph: str) -> None:
     try:
         handle, fresh = tempfile.mkstemp(suffix=".part", dir=folder)
         with open(handle, "wb") as file:
-            file.write(content + end_of(content, {"graph": graph}))
+            file.write(content + end_of(content, {"graph": graph, "name": name}))
         os.chmod(fresh, 0o600)
         os.replace(fresh, os.path.join(folder, name + ".program"))
     except OSError as error:
-        refuse("cache.unwritable", folder, str(error), "Free some space.")
+        warn("cache.unwritable", folder, error.strerror or str(error), "Free some space.")
         if fresh and os.path.exists(fresh):
             os.unlink(fresh)
 
@@ -174,9 +193,9 @@ def kept(folder: str, name: str) -> bytes | None:
         content = b"" if why else contents(handle)
     finally:
         os.close(handle)
-    why = why or corrupt(content)
+    why = why or corrupt(content) or foreign(content, name, lambda parts: parts.get("name"))
     if why:
-        refuse("cache.refused", path, why, "It is made anew.")
+        warn("cache.refused", path, why, "It is made anew.")
         return None
     length = int.from_bytes(content[-40:-32], "little")
     return content[: -40 - length]
@@ -280,22 +299,24 @@ def opened(path: str) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        refuse("cache.refused", path, str(error))
+        warn("cache.refused", path, error.strerror or str(error), "It is made anew.")
         return None
 
 
-def open_checked(path: str) -> Library | None:
-    """The loaded file, or None where it is missing or refused."""
+def open_checked(path: str, name: str) -> Library | None:
+    """The loaded file, or None where it is missing, refused, or made under another name."""
     if (handle := opened(path)) is None:
         return None
     try:
-        why = distrust(os.fstat(handle)) or corrupt(contents(handle))
+        why = distrust(os.fstat(handle))
+        content = b"" if why else contents(handle)
+        why = why or corrupt(content) or foreign(content, name, name_for)
         if not why:
             try:
                 return Library(spelled(handle))
             except OSError as error:  # made for another machine, or by another build of the linker
                 why = f"it cannot be loaded: {error}"
-        refuse("cache.refused", path, why, "It is built anew.")
+        warn("cache.refused", path, why, "It is built anew.")
         return None
     finally:
         os.close(handle)
@@ -330,6 +351,18 @@ def corrupt(content: bytes) -> str:
     return "" if held else "its content does not match its digest"
 
 
+def foreign(content: bytes, name: str, named: Callable[[dict[str, str]], str | None]) -> str:
+    """Whether a file that is whole was made for something else, and given this name. `named` gives
+    the name of what its parts tell of."""
+    length = int.from_bytes(content[-40:-32], "little")
+    try:
+        parts = json.loads(content[-40 - length : -40])
+        same = named(parts) == name
+    except (ValueError, TypeError, AttributeError):
+        same = False
+    return "" if same else "it was made for something else"
+
+
 def place() -> str:
     return config.flags.cache_dir or os.path.expanduser("~/.cache/rushlight")
 
@@ -342,15 +375,15 @@ def trusted_folder() -> str | None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         about = os.lstat(folder)
     except OSError as error:
-        refuse(
+        warn(
             "cache.unwritable",
             folder,
-            str(error),
+            error.strerror or str(error),
             "Set RUSHLIGHT_CACHE_DIR to a folder of your own.",
         )
         return None
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
-        refuse(
+        warn(
             "cache.refused",
             folder,
             "it is not a folder of yours that only you can write to",

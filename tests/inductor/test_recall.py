@@ -3,6 +3,7 @@ computes what was made."""
 
 import gc
 import marshal
+from contextlib import nullcontext
 
 import pytest
 
@@ -202,16 +203,25 @@ def open_to_all(file):
 
 def nonsense(file):
     held = marshal.dumps((1, "another form"))
-    file.write_bytes(held + cache.end_of(held, {"graph": "f"}))
+    file.write_bytes(held + cache.end_of(held, {"graph": "f", "name": file.stem}))
 
 
-@pytest.mark.parametrize("change", [damage, truncate, open_to_all, nonsense])
+def of_another_graph(file):
+    before = set(file.parent.glob("*.program"))
+    lowered(traced(lambda a: (a * 2).exp() - 1, x(8, 8)))
+    (other,) = set(file.parent.glob("*.program")) - before
+    file.write_bytes(other.read_bytes())
+    other.unlink()
+
+
+@pytest.mark.parametrize("change", [damage, truncate, open_to_all, nonsense, of_another_graph])
 def test_a_program_that_cannot_be_trusted_or_read_is_made_anew(folder, change):
     graph, given = traced(lambda a: (a * 2).exp() + 1, x(8, 8)), x(8, 8)
     want = lowered(graph).program(given)
     (file,) = folder.glob("*.program")
     change(file)
-    made = lowered(graph)
+    with nullcontext() if change is nonsense else pytest.warns(RuntimeWarning, match="made anew"):
+        made = lowered(graph)
     assert type(made) is not recall.Recalled
     same(made.program(given), want)
     assert type(lowered(graph)) is recall.Recalled
@@ -240,7 +250,7 @@ def test_a_machine_that_answers_otherwise_misses(monkeypatch):
 def test_the_folder_is_told_of_and_cleared(folder):
     lowered(traced(lambda a: (a * 2).exp() + 1, x(8, 8)))
     (entry,) = cache.entries(ending=".program")
-    assert entry.parts == {"graph": "f"}
+    assert entry.parts == {"graph": "f", "name": entry.path[-48:-8]}
     assert cache.clear()[0] == 2 and not list(folder.iterdir())
 
 
@@ -251,6 +261,7 @@ def test_a_folder_that_takes_no_file_is_no_error(folder, monkeypatch):
     graph = traced(lambda a: a + 1, x(8))
     with monkeypatch.context() as m:
         m.setattr(cache.tempfile, "mkstemp", full)
-        assert lowered(graph).program(rl.zeros(8)).tolist() == [1.0] * 8
+        with pytest.warns(RuntimeWarning, match="No space left"):
+            assert lowered(graph).program(rl.zeros(8)).tolist() == [1.0] * 8
     gc.collect()
     assert not list(folder.glob("*.program"))

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -25,7 +26,8 @@ def folder(tmp_path):
 
 
 def load(number):
-    with collect() as records:
+    with collect() as records, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         library = cache.load(SOURCE.format(number), native.isa())
     return (
         library.answer(),
@@ -80,6 +82,25 @@ def test_what_cannot_be_trusted_is_built_anew(folder, change):
     value, reasons, _ = load(11)
     assert value == 11 and reasons[0] == "cache.refused"
     assert load(11) == (11, [], ["artifact_cache"])
+
+
+def test_one_graphs_code_under_anothers_name_is_refused(folder):
+    load(21)
+    first = artifact(folder)
+    load(22)
+    (second,) = set(folder.glob("*.so")) - {first}
+    second.write_bytes(first.read_bytes())
+    value, reasons, _ = load(22)
+    assert value == 22 and reasons[0] == "cache.refused"
+
+
+def test_a_refusal_is_a_warning_once(folder):
+    load(23)
+    damage(artifact(folder))
+    with pytest.warns(RuntimeWarning, match="does not match its digest. It is built anew"):
+        cache.load(SOURCE.format(23), native.isa())
+    damage(artifact(folder))
+    cache.load(SOURCE.format(23), native.isa())  # a second warning would be an error here
 
 
 def test_a_folder_open_to_others_is_not_used(folder):
