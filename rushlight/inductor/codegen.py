@@ -66,6 +66,7 @@ EMITTER = (
     "nest.py",
     "phases.py",
     "row_forms.py",
+    "short_rows.py",
     "tiles.py",
     "words.py",
     *PRELUDE_FILES,

@@ -3,7 +3,8 @@
 A row of a few elements fills few of a fold's lanes, and each row pays for a tree over all of them (log_softmax of 4 x 4:
 290 ns a row at a time, 80 side by side; of 1024 x 4: 73 us and 6). Here every vector holds one element of each of LANES
 rows, so that folds go from vector to vector. Operands are first turned over into tiles [element][row], whatever their
-strides; rows that are missing in the last group are zeros there, and are not written back. Each row keeps the order of its
+strides; rows that are missing in the last group are zeros there, and are not written back; what an index fetches for them
+is what it fetches for the last row. Each row keeps the order of its
 folds, and so do the bits: an element is a lane of its own, and lanes that no element fell into hold the identity, which
 changes nothing.
 
@@ -69,11 +70,14 @@ class Short:
     def put(self):
         body, kernel = self.body, self.kernel
         found = {}                                      # (buffer, place) -> a load or store there
+        self.gathers = False                            # whether an index tells where something is read
         for section in kernel.sections:
             values = [v for _, v in section.lets] + [v for _, _, v in section.folds] + [s.value for s in section.stores]
             for x in [e for e in postorder(values) if isinstance(e, Load)] + list(section.stores):
                 if place(x, self.inner):
                     found.setdefault((x.buffer, place(x, self.inner)), x)
+                else:
+                    self.gathers = True
         for a, n in kernel.outer[:-1]:
             body.loop(a, n)
         body.put(f"const rl_i64 {self.inner[0]} = 0; (void){self.inner[0]};")
@@ -95,6 +99,9 @@ class Short:
                 for name, _ in section.lets:
                     body.put(f"{C[name.dtype]} {name.text}[{LANES}];")
                 self.side_by_side(section, lambda s=section: (body.lets(s), [body.store(x) for x in s.stores]))
+                if checks(section):                     # rows that are missing have what the last row has
+                    for name, _ in section.lets:
+                        body.put(f"for (int c = count; c < {LANES}; ++c) {name.text}[c] = {name.text}[count - 1];")
             elif section.folds:
                 self.fold(section)
             else:
@@ -143,7 +150,8 @@ class Short:
         if not alone and body.vector:
             body.put("#pragma omp simd")
         body.open(f"for (int c = 0; c < {'count' if alone else LANES}; ++c)")
-        body.put(f"const rl_i64 {self.row} = first + c; (void){self.row};")
+        at = "(c < count ? c : count - 1)" if self.gathers and not alone else "c"
+        body.put(f"const rl_i64 {self.row} = first + {at}; (void){self.row};")
         statements()
         body.close()
 

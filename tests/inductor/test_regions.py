@@ -1,6 +1,9 @@
 """What reads through fetches, views, concatenations and constants: in one kernel, with eager's
 bits."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -147,6 +150,34 @@ def test_tables_of_symbolic_sizes():
     for rows, count in ((50, 7), (9, 33)):
         w, i = x(rows, 40), places(rows, count)
         same(c(w, i), f(w, i))
+
+
+@pytest.mark.parametrize("count", [1, 3, 16, 17])
+def test_short_rows_fetched_at_indices_read_only_rows_that_are_there(count):
+    env = ShapeEnv()
+    n = env.size("n", 4)
+    layouts = (Layout((900, 8), (8, 1), "float32"), Layout((n,), (1,), "int64"))
+    f = lambda w, i: F.layer_norm(F.embedding(i, w), (8,))
+    c = compile_graph(decompose(fx.trace(f, *layouts)))
+    (kernel,) = c.kernels
+    w, i = x(900, 8), places(900, count)
+    same(c(w, i), f(w, i))
+    assert "t1[c] = t1[count - 1];" in c.source  # else memory of nobody tells where it reads
+    assert "first + (c < count ? c : count - 1)" in c.source
+
+
+def test_a_change_of_any_file_of_the_emitter_is_another_artifact():
+    from rushlight.inductor.codegen import EMITTER
+    from rushlight.loops import cpp
+
+    room, found, left = Path(cpp.__file__).parent, set(), ["cpp"]
+    while left:
+        name = left.pop()
+        found.add(f"{name}.py")
+        text = (room / f"{name}.py").read_text()
+        named = set(re.findall(r"^\s*from \.(\w+) import", text, re.MULTILINE))
+        left += [n for n in named if f"{n}.py" not in found]
+    assert found <= set(EMITTER)
 
 
 # ---- numbers and constants
