@@ -181,8 +181,9 @@ class Compiled:
         for i in [i for i in self.constants if i not in self.fixed]:
             known, value = self.examples[i], inputs[i]
             if type(value) is int and known is None:
-                self.env.hints.setdefault(self.names[i], value)
-                self.change(i, sym.Sym(self.env, {(self.names[i],): 1}))
+                env = self.env  # a new one, where no size is a symbol
+                env.hints.setdefault(self.names[i], value)
+                self.change(i, sym.Sym(env, {(self.names[i],): 1}))
             elif type(value) is float and (known is None or type(known) is float and self.forms):
                 if value != known:
                     self.change(i, sym.Float(self.env, self.names[i], value))
@@ -403,9 +404,7 @@ class Casts:
             return policy and ""
         narrow = [x for v in values for x in (v if isinstance(v, (list, tuple)) else (v,))]
         narrow = [x for x in narrow if self.narrow(x)]
-        if policy == "float32" or policy == "promote" and any(
-            x.dtype == "float32" for x in narrow
-        ):
+        if policy == "float32" or policy == "promote" and any(x.dtype == "float32" for x in narrow):
             return "float32"
         return casting.lower().name
 
