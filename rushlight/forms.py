@@ -23,7 +23,7 @@ from rushlight.decomposition import decompose, forget_gradients
 from rushlight.eager import casting
 from rushlight.errors import Unsupported
 from rushlight.fx.graph import Graph
-from rushlight.fx.interpreter import run
+from rushlight.fx.interpreter import run, sizes_of
 from rushlight.fx.pausing import paused_collector
 from rushlight.inductor import recall
 from rushlight.inductor.pipeline import CompiledGraph, compile_graph
@@ -226,6 +226,7 @@ class Training(Form):
         rebased = tuple(
             on_tape and made.own + k in active for k, on_tape in enumerate(made.on_tape)
         )
+        self.lost = pair.sizes
         roles = Roles(
             made.own,
             made.written,
@@ -241,7 +242,11 @@ class Training(Form):
         if self.overlapping(tensors):
             return self.gm(*inputs)
         numbers = self.numbers(inputs, tensors)
-        own = self.recorded(tensors, numbers)
+        sizes: tuple = ()
+        if self.lost:
+            known = self.sizes(tensors, numbers)
+            sizes = tuple(known[name] for name in self.lost)
+        own = self.recorded(tensors, numbers, sizes)
         return self.placed(self.made.outputs, own, tensors, numbers)
 
     def placed(self, o: Any, own: list, tensors: tuple, numbers: tuple) -> Any:
@@ -286,7 +291,9 @@ def gradients_of(pair: Pair, graph: Graph) -> Callable:
     def gradients(*given: Any) -> Any:
         inputs, cotangents, numbers = given[:count], given[count:ends], given[ends:]
         saved = run(pair.forward, *inputs, *numbers)[pair.outputs :]
-        return tuple(run(pair.backward, *saved, *cotangents, *numbers))
+        known = sizes_of(graph, (*inputs, *numbers))
+        sizes = [known[name] if known else number_of(graph.env, name) for name in pair.sizes]
+        return tuple(run(pair.backward, *saved, *cotangents, *numbers, *sizes))
 
     gradients.__name__ = f"{graph.name}_gradients"
     numbers = [number_of(graph.env, name) for name in graph.numbers]

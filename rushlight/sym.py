@@ -246,6 +246,18 @@ class Sym:
         return not self == 0
 
 
+def names(x):
+    """The symbols that a number is computed from; none for a plain one."""
+    if isinstance(x, Float) and x.function is not None:
+        return {n for a in x.arguments for n in names(a)}
+    found = set()
+    for product in x.terms if isinstance(x, Sym) else ():
+        for name in product:
+            parts = x.env.quotients.get(name)
+            found.update({name} if parts is None else names(parts[0]) | names(parts[1]))
+    return found
+
+
 def divide(x, y):
     """The exact quotient where algebra shows one (each term divisible by the monomial y), else
     None.

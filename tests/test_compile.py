@@ -70,6 +70,35 @@ def test_one_graph_serves_many_batch_sizes():
             assert np.allclose(compiled(x).numpy(), net(x).numpy(), atol=1e-6)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_backward_knows_sizes_of_what_is_not_saved(dynamic):
+    def f(table, i):
+        return table[i].sum() * 2
+
+    compiled = rl.compile(f, dynamic=dynamic)
+    i = rl.tensor([1, 2, 2])
+    for n in (5, 7, 9):
+        grads = []
+        for g in (f, compiled):
+            table = rl.ones(n, 3, requires_grad=True)
+            (first,) = rl.autograd.grad(g(table, i), table, create_graph=g is compiled)
+            g(table, i).backward()
+            grads += [first, table.grad]
+        for one in grads[1:]:
+            same(one, grads[0])
+
+
+def test_a_whole_number_that_varies_is_divided_though_no_size_varies():
+    def f(x, i):
+        x[i // 2] = 0
+        return x * (i % 2)
+
+    compiled = rl.compile(f)
+    with config.changed(strict=True):
+        for i in (3, 6, 7):
+            same(compiled(rl.ones(5, 2), i), f(rl.ones(5, 2), i))
+
+
 def test_compile_time_is_told_by_stage(monkeypatch, capsys):
     import sys
 

@@ -5,16 +5,17 @@
                     saves, and repeats cheap calls where that saves bytes (partition.py)
 
 Forward returns (*outputs, *saved); backward takes (*saved, *cotangents) and returns one
-cotangent a wanted input, or None where nothing reaches it.
+cotangent a wanted input, or None where nothing reaches it. Sizes that it computes with and that
+nothing saved has are numbers that it takes behind the graph's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rushlight import dtypes, trace
+from rushlight import dtypes, sym, trace
 from rushlight.errors import UserError
 from rushlight.fx.graph import CALL, OUTPUT, PLACEHOLDER, Graph, Names, Node, Var, map_variables
 from rushlight.fx.interpreter import run
@@ -29,14 +30,15 @@ from .partition import choose_saved, repeated_calls, size_of
 
 
 class Pair(NamedTuple):
-    """`forward(*inputs) -> (*outputs, *saved)`; `backward(*saved, *cotangents) -> one an input
-    that was wanted`."""
+    """`forward(*inputs) -> (*outputs, *saved)`; `backward(*saved, *cotangents, *numbers, *sizes)
+    -> one an input that was wanted`."""
 
     forward: Graph
     backward: Graph
     outputs: int  # how many of forward's results are the function's own
     wanted: tuple[int, ...]  # the inputs that backward gives cotangents of
     active: tuple[int, ...] = ()  # the outputs that backward takes cotangents of
+    sizes: tuple[str, ...] = ()  # symbols that backward is given last, behind the graph's numbers
 
 
 def differentiate(
@@ -178,7 +180,35 @@ def split_joint(joint: Graph, graph: Graph, positions: tuple[int, ...]) -> Pair:
         name=f"{graph.name}_backward",
         constants={},
     )
-    return Pair(remove_dead_code(forward), remove_dead_code(backward), len(outputs), positions)
+    backward = remove_dead_code(backward)
+    sizes = sizes_lost(backward)
+    backward = backward.with_nodes(backward.nodes, numbers=(*backward.numbers, *sizes))
+    return Pair(remove_dead_code(forward), backward, len(outputs), positions, sizes=sizes)
+
+
+def sizes_lost(backward: Graph) -> tuple[str, ...]:
+    """Symbols that its calls compute with and that are no size of what it is given: sizes of
+    forward's inputs that are not saved."""
+    lone = (
+        next(iter(sym.names(n)))
+        for v in backward.inputs
+        for n in v.shape
+        if isinstance(n, sym.Sym) and n.terms == {(str(n),): 1}
+    )
+    known = {*backward.numbers, *lone}
+    used: set[str] = set()
+    for node in backward.calls:
+        for size in sizes_in((node.arguments, [(v.shape, v.layout.strides) for v in node.outs])):
+            used |= sym.names(size)
+    return tuple(sorted(used - known))
+
+
+def sizes_in(value: Any) -> Iterator[sym.Sym]:
+    if isinstance(value, sym.Sym):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from sizes_in(v)
 
 
 def ancestors(graph: Graph, values: Sequence[Var]) -> list[Node]:

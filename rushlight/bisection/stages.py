@@ -27,7 +27,7 @@ from rushlight.eager.randomness import default_generator
 from rushlight.forms import Form
 from rushlight.fx import passes
 from rushlight.fx.graph import Graph
-from rushlight.fx.interpreter import run
+from rushlight.fx.interpreter import run, sizes_of
 from rushlight.inductor.pipeline import SWITCHES, compile_graph
 
 from .values import Interpreted, Outcome, differences, outcome
@@ -159,7 +159,9 @@ class Derived:
             @staticmethod
             def backward(ctx: Any, *grads: Any) -> Any:
                 cotangents = [grads[i] for i in pair.active]
-                found = run(pair.backward, *kept, *cotangents, *values[count:])
+                known = sizes_of(graph, values)
+                sizes = [known[name] for name in pair.sizes]
+                found = run(pair.backward, *kept, *cotangents, *values[count:], *sizes)
                 given: list[Any] = [None] * len(values)
                 for i, g in zip(pair.wanted, found):
                     given[i] = g

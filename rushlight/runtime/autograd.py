@@ -42,8 +42,9 @@ class Recorded:
         self.backward: Callable | None = None
         self.again: Callable | None = None  # (*inputs, *cotangents, *numbers) -> gradients
 
-    def __call__(self, inputs: tuple, numbers: tuple) -> list:
-        """The own results, on the tape; inputs are written to."""
+    def __call__(self, inputs: tuple, numbers: tuple, sizes: tuple = ()) -> list:
+        """The own results, on the tape; inputs are written to. `sizes`: what backward computes with
+        beside what is saved."""
         r = self.roles
         for i, moves in zip(r.written, r.rebased):
             x = inputs[i]
@@ -74,7 +75,7 @@ class Recorded:
                 place[len(outs) - 1] = at
         saved = tuple(_core.SavedTensor(x, number.get(id(x), -1)) for x in kept)
         moved = not any(inputs[i]._version != versions[i] for i in r.wanted)
-        step = Step(self, saved, inputs if moved else None, numbers)
+        step = Step(self, saved, inputs if moved else None, numbers, sizes)
         wanted = tuple(inputs[i] for i in r.wanted)
         _core.set_grad_enabled(True)  # the graph may have turned gradients on itself
         try:
@@ -89,10 +90,12 @@ class Recorded:
 class Step:
     """One call of a Recorded, until its backward."""
 
-    __slots__ = ("call", "inputs", "numbers", "saved")
+    __slots__ = ("call", "inputs", "numbers", "saved", "sizes")
 
-    def __init__(self, call: Recorded, saved: tuple, inputs: Any, numbers: tuple) -> None:
-        self.call, self.saved, self.numbers = call, saved, numbers
+    def __init__(
+        self, call: Recorded, saved: tuple, inputs: Any, numbers: tuple, sizes: tuple
+    ) -> None:
+        self.call, self.saved, self.numbers, self.sizes = call, saved, numbers, sizes
         self.inputs = (
             None if inputs is None else tuple((x, x._version) for x in inputs)
         )  # for derivatives of the gradients
@@ -105,7 +108,7 @@ class Step:
             call.backward = call.make_backward()
         saved = [s.unpack() for s in self.saved]
         grads = tuple(g if g.is_contiguous() else g.contiguous() for g in grads)
-        return tuple(call.backward(*saved, *grads, *self.numbers))
+        return tuple(call.backward(*saved, *grads, *self.numbers, *self.sizes))
 
     def on_tape(self, grads: tuple) -> tuple:
         if self.inputs is None or any(x._version != v for x, v in self.inputs):
