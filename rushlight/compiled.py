@@ -59,7 +59,8 @@ def compiled(
         if of_tape(n):
             refuse("fallback.tape", what, "it runs Python code in backward", where=where)
         else:
-            refuse("fallback.recurrent", what, "its own kernels run it", where=where)
+            why = "its own kernels run it, between compiled parts"
+            refuse("fallback.recurrent", what, why, where=where)
     return Parts(graph, split(graph, outside), partial(make, check=check))
 
 

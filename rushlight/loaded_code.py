@@ -168,8 +168,7 @@ def of_routine(name: str) -> View | None:
         from rushlight.report import machine_code
 
         rows = between(file, start, start + machine_code.KERNEL_BYTES)
-        end = next((i for i, row in enumerate(rows) if row.rstrip().endswith("\tret")), len(rows))
-        text = machine_code.alone(rows[: end + 1], name, start)
+        text = machine_code.alone(rows[: last_row(rows) + 1], name, start)
         return View("Machine code", "asm", cut(text))
     words = (mine.name.rpartition("::")[2].partition("(")[0] + "(", *ALSO.get(name, ()))
     parts = [s for s in known if s.size and any(w in s.name for w in words)]
@@ -199,6 +198,16 @@ def called(file: str, function: Symbol) -> list[Symbol]:
 
 
 FOLLOWED = 12  # functions
+
+
+def last_row(rows: Sequence[str]) -> int:
+    """Where a function without a size ends: at a return or jump that no code follows."""
+    pairs = enumerate(zip(rows, [*rows[1:], ""], strict=True))
+    return next((i for i, (row, n) in pairs if LAST.search(row) and not CODE.search(n)), len(rows))
+
+
+LAST = re.compile(r":\s+(repz )?(ret|jmp)")  # what a function can end with
+CODE = re.compile(r":\s+(?!nop|cs nop|data16|xchg +%ax,%ax|int3)\w")  # other than padding
 
 
 def by_words(name: str, words: Sequence[str]) -> View | None:

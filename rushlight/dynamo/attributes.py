@@ -653,7 +653,7 @@ def load_cell(frame: Any, value: Cell, name: str) -> Any:
 def load_opaque(frame: Any, value: Opaque, name: str) -> Any:
     raise unsupported(
         f"attribute {name} of a {type(value.value).__name__}",
-        "the behaviour of such objects is not modelled",
+        "a capture cannot tell what such objects do",
     )
 
 

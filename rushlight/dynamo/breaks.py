@@ -63,7 +63,13 @@ class GraphBreakError(RuntimeError):
         self.reason = reason
 
 
-def unsupported(what: str, why: str, hint: str = "") -> Break:
+APART = (
+    "Move it out of the compiled function, or into a function under torch.compiler.disable; "
+    "else that line runs in plain Python, between two graphs."
+)
+
+
+def unsupported(what: str, why: str, hint: str = APART) -> Break:
     return Break("capture.unsupported", what, why, hint)
 
 
@@ -93,5 +99,5 @@ def data_dependent(what: str, hint: str = "") -> Break:
         "capture.data_dependent",
         what,
         "the value is known only when the graph runs",
-        hint or "Use where(), or keep the value in a tensor.",
+        hint or "Use torch.where(), or keep the value in a tensor.",
     )

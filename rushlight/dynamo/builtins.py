@@ -120,8 +120,7 @@ def call_builtin(f: Any, function: Any, args: tuple, kwargs: dict) -> Any:
     where = getattr(function, "__module__", None)
     raise unsupported(
         f"a call of the builtin {where + '.' if where else ''}{name}",
-        "what it does is not modelled",
-        "Move the call out of the compiled function, or mark it with disable().",
+        "a capture cannot tell what it does",
     )
 
 

@@ -50,7 +50,10 @@ class MemoryPlan:
             + ", ".join(p.members)
             for p in self.places
         ]
-        head = f"results {self.total:,} bytes, workspace {self.workspace:,}, peak {self.peak:,}"
+        head = (
+            f"{self.total:,} bytes of results in all, at most {self.peak:,} alive at once; "
+            f"{self.workspace:,} of them in the call's workspace, at these places:"
+        )
         return "\n".join([head, *rows])
 
 

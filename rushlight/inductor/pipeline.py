@@ -111,9 +111,15 @@ def schedule_nodes(c: Compilation) -> None:
             c.plan.reasons.append(fallback(step))
     if trace.listeners:
         trace.emit(
-            "fusion", c.graph.name, "\n".join(map(str, c.plan.steps)), graph=c.label,
+            "fusion", c.graph.name, "\n".join(shown(c, step) for step in c.plan.steps),
+            graph=c.label,
             steps=[describe_step(c, step) for step in c.plan.steps], absorbed=describe_absorbed(c),
         )  # fmt: skip
+
+
+def shown(c: Compilation, step: Group | CallStep) -> str:
+    alone = isinstance(step, Group) and not is_generated(c, step)
+    return f"{step}; one operator, called as it is" if alone else str(step)
 
 
 def describe_absorbed(c: Compilation) -> list[dict[str, Any]]:
@@ -163,13 +169,13 @@ def fallback(step: CallStep) -> Reason:
             op.name,
             "a library multiplies matrices better than generated loops"
             if op.routine is None
-            else f"the routine {op.routine} does not go over its operands element by element",
+            else f"the routine {op.routine} runs it: it does not go element by element",
             where=step.node.where or None,
         )
     return refuse(
         "fallback.no_definition",
         op.name,
-        f"its definition ({op.kind}) has no loops over one space of its operands",
+        f"it is not defined as one loop over its operands' elements ({op.kind})",
         where=step.node.where or None,
     )
 

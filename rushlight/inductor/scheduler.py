@@ -138,13 +138,13 @@ class Schedule:
             )
 
         if isinstance(step, CallStep):
-            return no("library", f"{step.node.op.name} has no loop body")
+            return no("library", f"{step.node.op.name} is called as it is: it has no loop to join")
         facts = self.facts(node)
         node_axes, in_rows = self.node_axes(step, node)
         if node_axes is None:
             return no(
                 "space",
-                f"it runs over {list(facts.space)}, the group over {list(step.space)}",
+                f"it loops over {list(facts.space)}, the kernel over {list(step.space)}",
             )
         if facts.folds and step.has_rows and facts.rows != step.rows:
             mine, theirs = list(facts.rows), list(step.rows)
@@ -156,7 +156,7 @@ class Schedule:
                 continue
             made = self.step_of(x)
             if made > step.index:
-                return no("dependency", f"{x.name} is made after the group starts")
+                return no("dependency", f"it needs {x.name}, made only after that kernel began")
             if made != step.index:
                 continue
             if facts.gather is not None:

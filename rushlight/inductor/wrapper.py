@@ -8,6 +8,7 @@ data. Symbolic sizes become registers filled from the inputs' shapes.
 from __future__ import annotations
 
 import operator
+import textwrap
 from typing import Any, NamedTuple
 
 from rushlight import sym
@@ -54,6 +55,8 @@ class Wrapper:
         self.count += len(outs)
         self.names.update(zip(registers, outs))
         self.instructions.append((callee, tuple(entries), registers))
+        if "." not in text:  # an operator: its name alone may be a variable's here
+            text = f"ops.{text}"
         self.lines.append(f"{', '.join(outs)} = {text}({', '.join(map(self.show, entries))})")
         return [("r", r) for r in registers]
 
@@ -122,7 +125,7 @@ class Wrapper:
         if any(entry is not None for entry in into):
             entries += [("c", None) if entry is None else entry for entry in into]
         outs = self.emit(
-            kernel, entries, [identifier(o) for o in lowered.results], lowered.kernel.name
+            kernel, entries, [identifier(o) for o in lowered.results], f"kernels.{group.name}"
         )
         self.known.update(zip(lowered.results, outs))
 
@@ -149,7 +152,7 @@ class Wrapper:
         names = sorted({name for n in sizes for term in n.terms for name in term})
         entries = [self.size(sym.Sym(self.graph.env, {(n,): 1})) for n in names]
         outs = [f"{identifier(v)}_slot" for v in values]
-        made = self.emit(workspace(memory, names), entries, outs, "workspace")
+        made = self.emit(workspace(memory, names), entries, outs, "memory.workspace")
         self.slots.update(zip(values, made))
 
     def allocate(self, x: Var) -> native.Entry:
@@ -339,11 +342,17 @@ class Wrapper:
     def text(self) -> str:
         names = [*(v.name for v in self.graph.inputs), *self.graph.numbers]
         head = f"def {self.graph.name}({', '.join(names)}):"
+        if len(head) > LINE:
+            inside = textwrap.wrap(", ".join(names), LINE, break_long_words=False)
+            head = "\n".join([f"def {self.graph.name}(", *(f"    {row}" for row in inside), "):"])
         return "\n".join([head, *("    " + row for row in self.lines)]) + "\n"
 
 
 def identifier(x: Var) -> str:
     return x.name.replace("[", "_").replace("]", "")
+
+
+LINE = 96  # characters of a function's head, then it is broken
 
 
 class Ends(NamedTuple):
@@ -373,6 +382,9 @@ def write(
         if step.index in kernels and isinstance(step, Group):
             w.call_kernel(step, *kernels[step.index])
         else:
+            before = len(w.lines)
             for node in step.nodes:
                 w.call_operator(node)
+            if isinstance(step, Group) and len(w.lines) > before:
+                w.lines[-1] += f"  # {step.name}: one operator, called as it is"
     return w.finish(ends), w.text(), w.instructions, w.outputs

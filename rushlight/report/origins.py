@@ -17,7 +17,7 @@ _LINK = r"(?:[\w ]+ )?[^\s>]+\.py:\d+"
 _CHAIN = re.compile(rf"\s*(?://|#) ({_LINK}(?: > {_LINK})*)$")
 _PLACE = re.compile(r"[^\s>]+:\d+")
 _USER = re.compile(r"[^\s>]+:\d+|/.*:\d+")  # a whole path may have spaces
-_MADE = re.compile(r"\s+((?:\w+(?:, )?)+)(?:: [^=]+)? = ")
+_MADE = re.compile(r"\s+(\w+(?:, \w+)*)(?:: [^=]+)? = ")
 
 
 def split_origins(text: str) -> tuple[str, Origins]:

@@ -101,6 +101,7 @@ function related(target) {  // every artifact with rows of it
 
 // ---- the two panes
 
+const WRAPPED = 800;  // characters: shorter lines of the source are wrapped, longer ones scroll
 const panes = {left: null, right: null};
 let pinned = null;
 
@@ -114,7 +115,7 @@ function show(side, a, line) {
     onmousemove: e => { const row = e.target.closest(".line"); if (moved(e) && row && !pinned) point(targetOf(a, +row.dataset.i)); },
     onclick: e => { const row = e.target.closest(".line"); if (row) pin(a, +row.dataset.i); },
     onkeydown: e => walk(e, a, code)});
-  code.append(...a.lines.map((text, i) => h("div", {class: "line" + (linked(a, i) ? " linked" : "") + (a.marks && a.marks.has(i) ? " " + [...a.marks.get(i)].join(" ") : ""), "data-i": i, title: originText(a, i)}, h("span", {class: "no"}, String(i + 1)), a.user ? marksOf(a, i) : null, h("span", {}, text || " "))));
+  code.append(...a.lines.map((text, i) => h("div", {class: "line" + (a.user && text.length < WRAPPED ? " wrapped" : "") + (linked(a, i) ? " linked" : "") + (a.marks && a.marks.has(i) ? " " + [...a.marks.get(i)].join(" ") : ""), "data-i": i, title: originText(a, i)}, h("span", {class: "no"}, String(i + 1)), a.user ? marksOf(a, i) : null, h("span", {}, text || " "))));
   host.replaceChildren(select, h("div", {class: "group dim"}, a.user ? a.path || "" : a.group), code);
   if (pinned) light(pinned, true);
   const lit = line !== undefined ? line : pinned ? rowsOf(pinned, a)[0] : undefined;

@@ -1,7 +1,5 @@
 // The model as a graph: modules that open and close, laid out by dagre.
 
-// ---- the model as a graph
-
 const PIECES = /^\s+(\w+)(?:: "?([^"=]+?)"?)? = (?:ops\.|_)?([\w.]+)\((.*?)\)\s*(?:;.*)?(?:#.*)?$/;
 function parseGraph(a, c) {
   const nodes = new Map(), edges = [];
@@ -24,39 +22,71 @@ const modulePath = source => [...source.matchAll(/_modules\['([^']+)'\]|_modules
 const paramModule = id => { if (/^L_self_\w*_parameters_\w+_$/.test(id)) return ""; const m = /^(.*?)_*parameters__(\w+)$/.exec(id); return m ? [...m[1].matchAll(/modules__(\w+?)(?=____|__$|$)/g)].map(x => x[1]).join(".") : null; };
 const size = layout => { const m = /\[([^\]]*)\]/.exec(layout); return m && m[1] ? m[1].split(",").reduce((p, n) => p * (parseInt(n) || 1), 1) : 1; };
 
+// The order of the captured graphs: a row begins where the first function was captured again.
+function order(choose) {
+  if (run.captures.length < 2) return null;
+  const rows = [];
+  for (const c of run.captures) {
+    if (!rows.length || c.function === rows[rows.length - 1][0].function) rows.push([]);
+    rows[rows.length - 1].push(c);
+  }
+  const operators = c => { const a = artifacts.find(x => x.unit === c.unit && x.stage === "fx_graph" && x.language === "graph"); return a ? a.lines.filter(l => PIECES.test(l)).length : 0; };
+  const one = (c, i) => {
+    const calls = operators(c), ended = c.breaks[0];
+    return [i ? h("span", {class: "dim"}, "\u2192") : null,
+      h("button", {type: "button", disabled: !calls, title: c.recompiles.length ? `compiled again: ${c.recompiled}` : "its first call", onclick: () => choose(c)}, c.unit, h("span", {class: "dim"}, calls ? ` ${count(calls, "operator")}` : " no operators")),
+      ended ? h("span", {class: "bad", title: `${ended.what}: ${ended.why}`}, "breaks at ", placeButton(ended.where.split("\n")[0])) : null];
+  };
+  return h("details", {open: rows.flat().length < 9}, h("summary", {}, h("b", {}, "In what order"), `${count(run.captures.length, "capture")}; each ends where its function does or the graph broke`),
+    rows.map(row => h("div", {class: "order"}, row[0].recompiles.length ? h("span", {class: "dim"}, `again, ${row[0].recompiled}: `) : null, row.map(one))));
+}
+
+const FRAMED = 500;  // nodes that are laid out inside frames
+const many = n => n < 1e4 ? n.toLocaleString("en") : n < 1e6 ? three(n / 1e3) + " thousand" : three(n / 1e6) + " million";
 function drawModel() {
   const choices = [];
-  for (const c of run ? run.captures : []) for (const a of artifacts) if (a.unit === c.unit && a.language === "graph") choices.push([c, a]);
+  for (const c of run ? run.captures : []) for (const a of artifacts) if (a.unit === c.unit && a.language === "graph" && a.stage !== "inductor") choices.push([c, a]);
   if (!choices.length) { put("modelbody", none(run ? "No graph was captured: eager mode calls one operator at a time." : "Give a script: its captured graph stands here.")); return; }
   const host = h("div", {class: "graph"}), open = new Set();
-  let [capture, artifact] = choices[0], parsed = null;
-  const note = h("p", {class: "dim"});
+  let [capture, artifact] = choices[0], parsed = null, fit = true;
+  const note = h("p", {class: "dim"}), about = h("p", {class: "about"});
   const select = h("select", {"aria-label": "which graph", onchange: e => { [capture, artifact] = choices[+e.target.value]; start(); }}, choices.map(([c, a], i) => h("option", {value: i}, `${c.unit}: ${a.title}`)));
+  function choose(c) { const i = choices.findIndex(x => x[0] === c); if (i >= 0) { select.value = i; [capture, artifact] = choices[i]; start(); } }
   function start() {
     parsed = parseGraph(artifact, capture);
     open.clear();
+    about.replaceChildren();
     const shallow = new Set([...parsed.nodes.values()].map(n => n.module).filter(Boolean));
     if (parsed.nodes.size <= 40) shallow.forEach(m => m.split(".").forEach((_, i, all) => open.add(all.slice(0, i + 1).join("."))));
     paint();
   }
+  const pathOf = n => (n.module ? n.module.split(".") : []).map((_, i, all) => all.slice(0, i + 1).join("."));
   function owner(n) {  // the outermost closed module that holds the node, or the node
-    const parts = n.module ? n.module.split(".") : [];
-    for (let i = 1; i <= parts.length; i++) { const m = parts.slice(0, i).join("."); if (!open.has(m)) return "module " + m; }
-    return n.id;
+    const closed = pathOf(n).find(m => !open.has(m));
+    return closed ? "module " + closed : n.id;
   }
-  function paint() {
-    const shown = new Map(), count_ = {}, params = {};
+  function close(m) { for (const o of [...open]) if (o === m || o.startsWith(m + ".")) open.delete(o); paint(m); }
+  function paint(focus) {  // `focus`: the module that was opened or closed
+    const shown = new Map(), inside = {}, params = {};
     for (const n of parsed.nodes.values()) {
       if (n.parameter) { params[owner(n)] = (params[owner(n)] || 0) + size(n.layout); continue; }
       const o = owner(n);
-      if (o.startsWith("module ")) { count_[o] = (count_[o] || 0) + 1; if (!shown.has(o)) shown.set(o, {id: o, group: o.slice(7), keys: []}); shown.get(o).keys.push(...n.keys); } else shown.set(o, n);
+      if (o.startsWith("module ")) { inside[o] = (inside[o] || 0) + 1; if (!shown.has(o)) shown.set(o, {id: o, group: o.slice(7), keys: []}); shown.get(o).keys.push(...n.keys); } else shown.set(o, n);
     }
-    const g = new dagre.graphlib.Graph({multigraph: false}).setGraph({rankdir: "TB", nodesep: 18, ranksep: 34, edgesep: 8}).setDefaultEdgeLabel(() => ({}));
+    if (shown.size > 700) { host.replaceChildren(none(`${shown.size} nodes are open: close some modules.`)); return; }
+    const g = new dagre.graphlib.Graph({multigraph: false, compound: true}).setGraph({rankdir: "TB", nodesep: 18, ranksep: 34, edgesep: 8}).setDefaultEdgeLabel(() => ({}));
     for (const [id, n] of shown) {
-      const label = n.group || n.op, second = n.group ? [count(count_[id], "operator"), params[id] ? count(params[id], "parameter") : ""].filter(Boolean).join(", ") : n.layout;
-      n.label = label; n.second = second;
-      g.setNode(id, {width: Math.max(80, 8.2 * Math.max(label.length, second.length * .85) + 16), height: 40});
+      const label = n.group ? n.group.replace(/^.*\.(?=[^.]*[A-Za-z])/, "") : n.op, second = n.group ? [count(inside[id], "operator"), params[id] ? `${many(params[id])} parameter${params[id] === 1 ? "" : "s"}` : ""].filter(Boolean).join(", ") : n.layout.replace(/\.strides.*$/, "");
+      n.label = label; n.second = second.length > 34 ? second.slice(0, 33) + "\u2026" : second;
+      g.setNode(id, {width: Math.max(80, 7.6 * Math.max(label.length, n.second.length * .8) + 16), height: 40});
     }
+    const frames = new Map();  // open module -> the frame around what is in it
+    for (const [id, n] of shown) {
+      const around = (n.group ? pathOf({module: n.group}).slice(0, -1) : pathOf(n)).filter(m => open.has(m));
+      around.forEach((m, i) => { if (!frames.has(m)) { frames.set(m, "frame " + m); g.setNode("frame " + m, {}); if (i) g.setParent("frame " + m, "frame " + around[i - 1]); } });
+      if (around.length && shown.size <= FRAMED) g.setParent(id, "frame " + around[around.length - 1]);
+    }
+    if (shown.size > FRAMED) { for (const f of frames.values()) g.removeNode(f); frames.clear(); }  // too many to lay out in frames
     const drawn = new Map();
     for (const [a, b] of parsed.edges) {
       const from = parsed.nodes.get(a), x = owner(from), y = owner(parsed.nodes.get(b));
@@ -64,29 +94,62 @@ function drawModel() {
       drawn.set(x + "\n" + y, [x, y, from.layout]);
     }
     for (const [x, y] of drawn.values()) g.setEdge(x, y);
-    if (shown.size > 700) { host.replaceChildren(none(`${shown.size} nodes are open: close some modules.`)); return; }
     dagre.layout(g);
-    const {width, height} = g.graph(), svg = h("svg", {width: (width || 100) + 110, height: (height || 60) + 24, viewBox: `-12 -12 ${(width || 100) + 110} ${(height || 60) + 24}`, role: "img", "aria-label": artifact.title});
+    const {width, height} = g.graph(), w = (width || 100) + 110, hh = (height || 60) + 34, wide = Math.max(300, host.clientWidth - 4);
+    const scale = fit ? Math.max(.45, Math.min(1, wide / w)) : 1;
+    const svg = h("svg", {width: w * scale, height: hh * scale, viewBox: `-12 -22 ${w} ${hh}`, role: "img", "aria-label": artifact.title});
+    for (const [m, id] of [...frames].sort((a, b) => a[0].length - b[0].length)) {
+      const at = g.node(id);
+      if (!at || !at.width) continue;
+      const x = at.x - at.width / 2, y = at.y - at.height / 2, shut = () => close(m);
+      const frame = h("g", {class: "frame", tabindex: -1, role: "button", "aria-label": `close ${m}`, "data-of": m, onclick: shut, onkeydown: k => walkNodes(k, frame, shut)}, h("rect", {x, y, width: at.width, height: at.height}), h("text", {class: "small", x: x + 6, y: y + 12}, `${m.replace(/^.*\.(?=[^.]*[A-Za-z])/, "")} \u2212`), h("title", {}, `close ${m}`));
+      svg.append(frame);
+    }
+    const lines = new Map();  // node -> what is drawn of its edges
+    const drawnOf = (id, e) => { if (!lines.has(id)) lines.set(id, []); lines.get(id).push(e); };
     for (const [x, y, layout] of drawn.values()) {
       const pts = g.edge(x, y).points, mid = pts[Math.floor(pts.length / 2)];
-      svg.append(h("path", {class: "edge", d: "M" + pts.map(p => p.x + " " + p.y).join(" L"), "marker-end": "url(#tip-end)"}, h("title", {}, layout)));
-      if (drawn.size < 120) svg.append(h("text", {class: "small", x: mid.x + 4, y: mid.y}, layout));
+      const line = h("path", {class: "edge", d: "M" + pts.map(p => p.x + " " + p.y).join(" L"), "marker-end": "url(#tip-end)"}, h("title", {}, layout));
+      const text = h("text", {class: "small onedge" + (drawn.size < 120 ? "" : " far"), x: mid.x + 4, y: mid.y}, layout);  // of many edges: those of the node that is pointed at
+      svg.append(line, text);
+      for (const end of [x, y]) drawnOf(end, text);
     }
+    let first = true;
     for (const [id, n] of shown) {
       const at = g.node(id), vocabulary = n.group ? "module" : n.input ? "input" : (data.vocabulary || {})[n.op] || "other";
-      const press = () => { if (n.group) { open.add(n.group); paint(); } else if (n.line !== undefined) { show("right", artifact, n.line); pin(artifact, n.line); } };
-      const e = h("g", {class: "node " + vocabulary, tabindex: 0, role: "button", "aria-label": n.label, transform: `translate(${at.x - at.width / 2} ${at.y - at.height / 2})`, onclick: press,
-        onkeydown: k => { if (k.key === "Enter") press(); }, onmouseenter: () => { if (!pinned) point({keys: n.keys || []}); }},
+      const near = on => (lines.get(id) || []).forEach(t => t.classList.toggle("near", on));
+      const press = () => { if (n.group) { open.add(n.group); paint(n.group); } else { tell(n, vocabulary); if (n.line !== undefined) { show("right", artifact, n.line); pin(artifact, n.line); } } };
+      const e = h("g", {class: "node " + vocabulary, tabindex: first ? 0 : -1, role: "button", "aria-label": n.label, "data-of": n.group || id, transform: `translate(${at.x - at.width / 2} ${at.y - at.height / 2})`, onclick: press,
+        onkeydown: k => walkNodes(k, e, press), onmouseenter: () => { near(true); if (!pinned) point({keys: n.keys || []}); }, onmouseleave: () => near(false), onfocus: () => near(true), onblur: () => near(false)},
         h("rect", {width: at.width, height: at.height}), h("text", {x: at.width / 2, y: 17, "text-anchor": "middle"}, n.label), h("text", {class: "small", x: at.width / 2, y: 32, "text-anchor": "middle"}, n.second),
         h("title", {}, n.group ? "open " + n.group : `${n.id}: ${n.layout} (${vocabulary === "core" ? "Core ATen" : vocabulary})`));
+      first = false;
       e.keys = n.keys;
       svg.append(e);
     }
     host.replaceChildren(svg);
+    const kept = focus === undefined ? null : [...svg.querySelectorAll(".node, .frame")].find(e => e.dataset.of === focus);
+    if (kept) { svg.querySelectorAll(".node[tabindex='0']").forEach(e => e.setAttribute("tabindex", -1)); kept.setAttribute("tabindex", 0); kept.focus({preventScroll: true}); }
     const total = Object.values(params).reduce((a, b) => a + b, 0);
-    note.textContent = `${count([...parsed.nodes.values()].filter(n => !n.input).length, "node")}` + (total ? `, ${count(total, "parameter")}` : "") + ". Green: Core ATen; violet: primitive; grey: other; blue: a module, closed.";
+    note.textContent = `${count([...parsed.nodes.values()].filter(n => !n.input).length, "node")}` + (total ? `, ${count(total, "parameter")}` : "") + ". Green: Core ATen; violet: primitive; grey: other; blue: a module, closed (a click opens it; a click on the frame of an open one closes it; arrow keys walk, Enter opens and closes)." + (shown.size > FRAMED ? " Of so many open nodes the modules have no frames." : "");
   }
-  const all = () => [...parsed.nodes.values()].forEach(n => (n.module ? n.module.split(".") : []).forEach((_, i, p) => open.add(p.slice(0, i + 1).join("."))));
-  put("modelbody", h("p", {}, select, " ", h("button", {type: "button", onclick: () => { all(); paint(); }}, "open all modules"), h("button", {type: "button", onclick: () => { open.clear(); paint(); }}, "close all")), note, host);
+  function tell(n, vocabulary) {  // the node that was chosen: where it comes from, with the line's text
+    const chain = n.line === undefined ? [] : (artifact.origins || {})[n.line + 1] || [], place = placeOf(chain[0]);
+    about.replaceChildren(...[h("b", {}, n.id), ` ${n.op} ${n.layout} `, n.module ? h("span", {class: "dim"}, `in ${n.module} `) : "", h("span", {class: "tag"}, vocabulary === "core" ? "Core ATen" : vocabulary),
+      place ? [placeButton(chain[0]), h("span", {class: "mono"}, place[0].lines[place[1]].trim())] : "", n.line !== undefined && fate(artifact, n.line) ? `; no kernel: ${fate(artifact, n.line)}` : ""].flat().filter(Boolean));
+  }
+  function walkNodes(k, e, press) {
+    if (k.key === "Enter" || k.key === " ") { k.preventDefault(); press(); return; }
+    const all = [...host.querySelectorAll(".frame, .node")], by = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[k.key], next = by && all[all.indexOf(e) + by];
+    if (!next) return;
+    k.preventDefault();
+    e.setAttribute("tabindex", -1);
+    next.setAttribute("tabindex", 0);
+    next.focus();
+  }
+  const all = () => [...parsed.nodes.values()].forEach(n => pathOf(n).forEach(m => open.add(m)));
+  const button = (text, f) => h("button", {type: "button", onclick: f}, text);
+  const size_ = h("button", {type: "button", "aria-pressed": "true", onclick: () => { fit = !fit; size_.setAttribute("aria-pressed", String(fit)); paint(); }}, "fit the width");
+  put("modelbody", order(choose), h("p", {}, select, " ", button("open all modules", () => { all(); paint(); }), button("close all", () => { open.clear(); paint(); }), size_), note, about, host);
   start();
 }

@@ -35,6 +35,7 @@ const COMPILING = {
 function compileStages() {  // [[stage, ms], ...], costliest first
   const stages = {};
   for (const c of run.captures) { if (c.capture_ms) stages.capture = (stages.capture || 0) + c.capture_ms; for (const [k, v] of Object.entries(c.stage_ms)) stages[k] = (stages[k] || 0) + v; }
+  if (!artifacts.some(a => a.stage === "triton_kernels")) delete stages.build_device_code;
   return Object.entries(stages).sort((a, b) => b[1] - a[1]);
 }
 function stageTitle(stage) {
@@ -88,8 +89,8 @@ function drawKernels(add) {
     const choice = (name, text) => h("button", {type: "button", "aria-pressed": String((pass || "") === name), onclick: () => kernelFilter(name)}, text);
     bar.replaceChildren(choice("", `all: ${ns(kernelSums().ns)}`), ...[...sums].map(([name, s]) => choice(name, `${name}: ${ns(s.ns)}`)));
     told.textContent = `${kernelSumText(sum)}. A row is what one graph called of a kernel or routine; shares are of this sum. A title sorts. ${limitsText()}`;
-    body.replaceChildren(table([["what"], ["pass, graph"], ["how"], ["calls", 1], ["time", 1], ["share", 1], ["a call", 1], ["made a plan", 1], ["makes"], ["of the limit"], ["your lines"]],
-      kept.map(r => [cell(r.name, sourceButton(r)), cell(passOf(r.graph) + (r.graph ? r.graph.label : ""), r.graph ? h("span", {class: "keep"}, passOf(r.graph), " ", graphButton(r.graph)) : passOf(r.graph)), cell(r.how), cell(r.calls, r.calls.toLocaleString("en")), cell(r.ns, ns(r.ns)),
+    body.replaceChildren(table([["what"], ["pass, graph"], ["calls", 1], ["time", 1], ["share", 1], ["a call", 1], ["made a plan", 1], ["makes"], ["of the limit"], ["your lines"]],
+      kept.map(r => [cell(r.name, [sourceButton(r), h("span", {class: "dim rate"}, r.how)]), cell(passOf(r.graph) + (r.graph ? r.graph.label : ""), r.graph ? h("span", {class: "keep"}, passOf(r.graph), " ", graphButton(r.graph)) : passOf(r.graph)), cell(r.calls, r.calls.toLocaleString("en")), cell(r.ns, ns(r.ns)),
         cell(r.ns / (sum.ns || 1), `${three(100 * r.ns / (sum.ns || 1))} %`), cell(r.calls ? r.ns / r.calls : null, r.calls ? ns(r.ns / r.calls) : ""), cell(r.first_ns, r.first_calls ? h("span", {title: `${count(r.first_calls, "call")} made a plan first`}, `${r.first_calls}: ${ns(r.first_ns)}`) : ""), result(r), cell(limitOf(r), limitShare(r)), linesOf(r)])));
   };
   kernelFilter("");
@@ -141,8 +142,8 @@ function drawTime() {
   const stages = compileStages(), whole = stages.reduce((n, s) => n + s[1], 0), most = Math.max(1e-9, ...stages.map(s => s[1]));
   const left = stage => { const a = artifacts.find(x => x.stage === (COMPILING[stage] || [])[1] && x.unit); return a ? artifactButton(a, "what it left") : ""; };
   if (stages.length) add(`Compiling: ${count(run.captures.length, "capture")}, ${ns(whole * 1e6)}`, table([["stage"], ["time", 1], ["share", 1], [""], [""]], stages.map(([k, v]) => [cell(stageTitle(k), h("span", {title: k}, stageTitle(k))), cell(v, ns(v * 1e6)), cell(v / whole, `${three(100 * v / whole)} %`), h("span", {class: "bar", style: `width:${v / most * 260}px`}), left(k)])));
-  if (run.functions.length) add("A call of compiled code", table([["function"], ["calls", 1], ["that captured", 1], ["a call", 1], ["in graphs", 1], ["guards, wrapper, between graphs", 1], ["called at"]],
-    run.functions.map(f => { const n = f.calls - f.misses; return [f.function, String(f.calls), String(f.misses), n ? ns(f.hit_ns / n) : "", n ? ns(f.hit_graph_ns / n) : "", n ? ns((f.hit_ns - f.hit_graph_ns) / n) : "", f.where.map(placeButton)]; })));
+  if (run.functions.length) add("A call of compiled code", table([["function"], ["calls", 1], ["that captured", 1], ["a call", 1], ["in graphs", 1], ["operators and functions between graphs", 1], ["guards, wrapper, Python", 1], ["called at"]],
+    run.functions.map(f => { const n = f.calls - f.misses; return [f.function, String(f.calls), String(f.misses), n ? ns(f.hit_ns / n) : "", n ? ns(f.hit_graph_ns / n) : "", n ? ns(f.hit_called_ns / n) : "", n ? ns(Math.max(0, f.hit_ns - f.hit_graph_ns - f.hit_called_ns) / n) : "", f.where.map(placeButton)]; })));
   drawKernels(add);
   drawMemory(add);
   if (run.facts.gpu_work) add("What the GPU did, longest first", gpuWork(run.facts.gpu_work));
@@ -155,10 +156,12 @@ function codeOfRow(r, machine) {  // the artifact with a kernel's source, or wit
   const own = run.device === "gpu" ? [x => x.stage === "triton_kernels", "sass"] : [x => x.language === "cpp", "asm"];
   return machine ? artifacts.find(x => mine(x) && (x.language === own[1] || x.kernel && /^Machine code/.test(x.title))) : artifacts.find(x => mine(x) && own[0](x)) || artifacts.find(mine);
 }
+// sum.float32.T: the operator, the dtype that it computes in, its operands, further arguments.
+const meaning = r => r.how === "eager kernel" ? "operator, dtype, operands (T: a tensor, N: a number), further arguments" : r.how === "generated" ? "generated for this graph: fused, the operators in it, a number" : null;
 function sourceButton(r) {
   const a = codeOfRow(r, false), asm = codeOfRow(r, true);
-  if (!a) return h("span", {class: "mono"}, r.name);
+  if (!a) return h("span", {class: "mono", title: meaning(r)}, r.name);
   const go = x => () => showKernel(x, r.name, r.keys);
-  return [h("button", {type: "button", class: "mono", onclick: go(a)}, r.name), asm ? h("button", {type: "button", onclick: go(asm)}, "machine code") : null];
+  return [h("button", {type: "button", class: "mono", title: meaning(r), onclick: go(a)}, r.name), asm ? h("button", {type: "button", class: "code-of", onclick: go(asm)}, "machine code") : null];
 }
 

@@ -27,6 +27,23 @@ function showLines(a, from, to) {
 const plain = what => what.replace(/_\d+(?=\b|_over)/g, "").replace(/\[\d+\]/g, "").replace(/ over \[[^\]]*\]( rows \[[^\]]*\])?/, "");
 const tally = list => { const seen = new Map(); for (const r of list) { const what = plain(r.what), k = JSON.stringify([r.id, what, r.why, r.where]); if (seen.has(k)) seen.get(k).count++; else seen.set(k, {...r, what, count: 1}); } return [...seen.values()].sort((a, b) => b.count - a.count); };
 
+// Captures that are compiled in parts (forward_0, forward_1, ...): [capture, parts].
+function graphsOfParts() {
+  return run.captures.map(c => [c, new Set(c.graphs.map(g => (/_(\d+)(_forward|_backward)?$/.exec(g.name) || [])[1]).filter(Boolean)).size]).filter(([, n]) => n > 1);
+}
+function adviceOn(why) {  // what can be done about a recompile; by the first thing that differed
+  const first = why.split(" (another")[0];
+  if (/\.(shape|size)|\.dim\(\)|len\(/.test(first)) return /\.dim\(\)/.test(first) ? "Call it with as many dims each time; each number of dims is compiled once." : "Nothing more happens: from now on this size may vary. torch.compile(..., dynamic=True) lets it vary from the first call on.";
+  if (/\.dtype/.test(first)) return "Call it with one dtype; each is compiled once.";
+  if (/requires_grad|grad_mode|is_grad_enabled/.test(first)) return "Each is compiled once: with gradients and without.";
+  if (/training/.test(first)) return "Each is compiled once: train() and eval().";
+  if (/was -?[\d.e+]+, now -?[\d.e+]+$/.test(first)) return "Nothing more happens: from its second value on the number may vary. A tensor in its place varies from the first call on.";
+  if (/was None|now None/.test(first)) return "Give it a value of one kind at every call: at the first one zeros, say, for None.";
+  if (/was '|now '|is True|is False|was (True|False)/.test(first)) return "Each value is compiled once; keep such arguments few.";
+  return "";
+}
+const adviceOnRead = w => w.host ? "Nothing: these stay on the host." : /bool/.test(w.what) ? "torch.where(condition, a, b) keeps the choice on the device." : "Add up or keep the tensor, and read it once, after the loop or every so many steps.";
+
 function drawWhy() {
   if (!run) { put("whybody", none("Give a script: guards, recompiles, graph breaks, refused fusions and fallbacks of its run stand here.")); return; }
   const parts = [], add = (title, body) => parts.push(h("h3", {}, title), body);
@@ -39,9 +56,10 @@ function drawWhy() {
         lines.flatMap(l => [placeButton(l), " "]), c.breaks.map(b => placeButton(b.where))];
     })) : none("Nothing was captured."));
     const breaks = tally(run.captures.flatMap(c => c.breaks));
-    add("Graph breaks", breaks.length ? refusedTable(breaks) : none("None: each capture is one graph."));
+    add("Graph breaks", breaks.length ? refusedTable(breaks) : none(graphsOfParts().length ? "None." : "None: each capture is one graph."));
+    for (const [c, n] of graphsOfParts()) parts.push(h("p", {}, h("b", {}, c.unit), ` was captured whole and is compiled in ${n} parts: around a recurrent layer or what belongs to autograd (an autograd.Function, a hook, a change of modes), which is called as it is.`));
     const changes = recompiles();
-    add("Recompiles", changes.length ? table([["function"], ["what changed"], ["read at"], ["times", 1]], changes.map(r => [r.what, r.why, placeButton(r.where), String(r.count)])) : none("None."));
+    add("Recompiles", changes.length ? table([["function"], ["what changed"], ["what to do"], ["read at"], ["times", 1]], changes.map(r => [r.what, r.why, adviceOn(r.why), placeButton(r.where), String(r.count)])) : none("None."));
     add("Guards", run.captures.map(c => h("details", {}, h("summary", {}, h("b", {}, c.unit), count(c.guards.length, "guard")),
       table([["checked at each call"], ["read at"]], c.guards.map(([text, where]) => [h("span", {class: "mono"}, text), placeButton(where)])))));
     const refused = graphs.flatMap(g => g.refused);
@@ -53,7 +71,7 @@ function drawWhy() {
   }
   const reads = run.facts.waits || run.facts.reads || [];
   if (reads.length) add(run.facts.waits ? "Where Python waited for the GPU" : "Where Python read numbers of tensors, and would wait for a GPU",
-    table([["what was read"], ["times", 1], ["took", 1], ["line"]], reads.map(w => [h("span", {class: "mono"}, w.what), String(w.count), ns(w.ns), placeButton(w.line)])));
+    table([["what was read"], ["times", 1], ["took", 1], ["what to do"], ["line"]], reads.map(w => [h("span", {class: "mono"}, w.what), String(w.count), ns(w.ns), adviceOnRead(w), placeButton(w.line)])));
   const shown = /^(fusion|fallback|capture)\.|^cache\.miss/;
   const rest = run.refusals.filter(r => !compiled || !shown.test(r.id));
   if (rest.length) add("Whatever else was not done", refusedTable(rest));

@@ -178,7 +178,7 @@ def _kernels_of(calls: Calls, kernels: Mapping[str, Mapping[str, Any]]) -> Told:
         sentence = f"{count(n, 'call')} of {count(len(rows), word)} took {ns(spent)}"
         cold = spent - sum(row.warm_ns for row in rows)
         if cold > spent / 10:
-            sentence += f" ({ns(cold)} of it in calls that first made their plan)"
+            sentence += f" ({ns(cold)} of it in calls that had to make their plan)"
         parts.append(sentence)
         finer.append(_finer(route, n, spent, f"{sentence}; most in {rows[0].key}"))
         total, done = total + spent, done + n
@@ -222,10 +222,13 @@ def _finer_from_records(run: Run, stage: str, known: Sequence[Finer] = ()) -> li
                 spent[record.stage] += record.facts["end_ns"] - record.facts["start_ns"]
     shown = {row.id for row in known}
     return [
-        _finer(i, n, spent[i] or None, count(n, "record"))
+        _finer(i, n, spent[i] or None, count(n, COUNTED.get(i, "record")))
         for i, n in tally.items()
         if i not in shown
     ]
+
+
+COUNTED = {"loop_ir": "kernel", "wrapper": "wrapper", "memory_plan": "plan", "ptx": "kernel"}
 
 
 def _finer(id: str, count: int, ns: int | None, sentence: str) -> Finer:
@@ -269,12 +272,12 @@ def _cpython_compiled(run: Run, stage: str) -> Told:
     if not rows:
         return _cpython(run, stage)
     hits = sum(row.calls - row.misses for row in rows)
-    outside = sum(row.hit_ns - row.hit_graph_ns for row in rows)
+    outside = sum(row.outside_ns for row in rows)
     text, rest = _shares(run)
     if hits:
         text += (
             f" {count(hits, 'call')} found compiled code, with {ns(outside / hits)} a call for "
-            "guards, wrapper and what stands between graphs."
+            "guards, the wrapper and Python between graphs."
         )
     breaks = len(distinct_breaks(run.captures))
     finer = [_finer("graph_break", breaks, None, f"{count(breaks, 'place')} left to CPython")]

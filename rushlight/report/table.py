@@ -78,6 +78,11 @@ class FunctionRow:
     hit_ns: int  # of calls that captured nothing
     hit_graph_ns: int
     where: list[str]
+    hit_called_ns: int = 0  # of hit_ns, in operators between graphs and functions called there
+
+    @property
+    def outside_ns(self) -> int:
+        return max(0, self.hit_ns - self.hit_graph_ns - self.hit_called_ns)
 
 
 def plan_counts(calls: Iterable[Call]) -> tuple[int, int]:
@@ -188,7 +193,8 @@ def functions(calls: Calls) -> list[FunctionRow]:
     rows: dict[str, FunctionRow] = {}
     for call in calls.of_functions:
         row = rows.setdefault(call.operator, FunctionRow(call.operator, 0, 0, 0, 0, 0, 0, []))
-        inside = sum(c.ns for c in calls.everything.children.get(call.id, ()) if c.kind == "graph")
+        made = calls.everything.children.get(call.id, ())
+        inside = sum(c.ns for c in made if c.kind == "graph")
         row.calls += 1
         row.misses += call.hit is False
         row.ns += call.ns
@@ -196,6 +202,7 @@ def functions(calls: Calls) -> list[FunctionRow]:
         if call.hit is not False:
             row.hit_ns += call.ns
             row.hit_graph_ns += inside
+            row.hit_called_ns += sum(c.ns for c in made if c.kind not in ("graph", "read"))
         if call.where and call.where not in row.where:
             row.where.append(call.where)
     return sorted(rows.values(), key=lambda r: -r.ns)

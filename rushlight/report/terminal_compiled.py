@@ -61,7 +61,7 @@ def _functions(observed: Observed, rows: int) -> RenderableType:
     for row in observed.functions[:rows]:
         hits = row.calls - row.misses
         each = ns(row.hit_ns / hits) if hits else ""
-        outside = ns((row.hit_ns - row.hit_graph_ns) / hits) if hits else ""
+        outside = ns(row.outside_ns / hits) if hits else ""
         places = ", ".join(map(short_path, row.where[:2]))
         made.add_row(Text(row.function), f"{row.calls:,}", f"{hits:,}", each, outside, Text(places))
     return made

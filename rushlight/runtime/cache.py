@@ -20,6 +20,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import stat
 import tempfile
 import time
@@ -266,8 +267,15 @@ def miss(folder: str, key: dict[str, str]) -> str:
     if nearest is None:
         return f"{folder} has no artifact to compare with"
     _, names, other = nearest
-    told = "; ".join(f"{p} {short(key.get(p))}, there {short(other.get(p))}" for p in names)
-    return f"the nearest artifact ({other.get('graph', 'unnamed')}) differs in {told}"
+    told = "; ".join(
+        f"{p} (this is other code)" if DIGEST.fullmatch(str(key.get(p)))
+        else f"{p}: {short(key.get(p))} here, {short(other.get(p))} there"
+        for p in names
+    )  # fmt: skip
+    return f"the most like it on disk ({other.get('graph', 'unnamed')}) differs in {told}"
+
+
+DIGEST = re.compile("[0-9a-f]{40,}")  # of a part that is too long to be read
 
 
 def short(value: str | None) -> str:

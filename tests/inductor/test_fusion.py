@@ -1,5 +1,6 @@
 """What becomes one kernel, what does not and why, and that the results are eager's to the bit."""
 
+import ast
 import re
 
 import numpy as np
@@ -21,6 +22,15 @@ from ..graphs import golden, same, untimed
 
 def compiled(fn, *inputs, layouts=None):
     return compile_graph(decompose(fx.trace(fn, *(layouts or inputs))))
+
+
+def test_the_wrapper_is_python_whose_names_are_those_of_the_steps():
+    fn = lambda x, y, long_name_of_an_input: (x @ y + 1).exp() * 2 + F.gelu(long_name_of_an_input)
+    c = compiled(fn, *(rl.randn(8, 8) for _ in range(3)))
+    ast.parse(c.text)  # a variable `mm` does not hide the operator: ops.mm
+    called = set(re.findall(r"kernels\.(\w+)", c.text))
+    assert called and called <= {s.name for s in c.steps if hasattr(s, "name")}
+    assert re.search(r"mm = ops\.mm\(", c.text), c.text
 
 
 def check(fn, *inputs, kernels, calls=0, exact=True):

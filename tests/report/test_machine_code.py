@@ -75,6 +75,17 @@ def test_machine_code_of_routines_is_that_of_their_functions():
     assert missing.language == "text" and "no_such_routine" in missing.text
 
 
+def test_a_function_ends_where_padding_follows_a_return():
+    rows = [
+        "  10:   push   %rbp",
+        "  11:   ret",
+        "  12:   mov    %rax,%rbx",
+        "  15:   jmp    10 <x>",
+    ]
+    assert loaded_code.last_row([*rows, "  17:   nopw   0x0(%rax)", "  20:   push   %rax"]) == 3
+    assert loaded_code.last_row(rows[:1]) == 1
+
+
 def jitdump(*functions):
     made = struct.pack("<IIIIIIQQ", 0x4A695444, 1, 40, 62, 0, 1, 0, 0)
     for time_ns, name, code in functions:

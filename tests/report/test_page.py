@@ -353,6 +353,15 @@ def test_modules_open_and_close(show, content):
     assert closed.count() == 2 and "144 parameters" in closed.first.text_content()
     closed.first.click()
     assert tab.locator("#modelbody .node.module").count() == 1
+    frame = tab.locator("#modelbody .frame")
+    assert frame.count() == 1 and frame.text_content().startswith("first")
+    tab.keyboard.press("Enter")  # the frame has the focus: by keyboard alone
+    assert tab.locator("#modelbody .node.module").count() == 2 and frame.count() == 0
+    tab.keyboard.press("Enter")
+    tab.locator("#modelbody .node[aria-label=gelu]").click()
+    told = tab.inner_text("#modelbody .about")
+    line = Small.forward.__code__.co_firstlineno + 1
+    assert f"test_page.py:{line}" in told and "gelu(self.first(x))" in told
 
 
 @pytest.mark.slow

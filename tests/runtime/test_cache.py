@@ -157,7 +157,7 @@ def test_a_miss_names_the_part_of_the_key_that_differs(folder):
     assert "no artifact to compare with" in text_of(records, "cache.miss")
     with collect() as records:
         cache.load(lambda: source, native.isa(), kernels="b", emitter="e", graph="model")
-    assert "(model) differs in kernels b, there a" in text_of(records, "cache.miss")
+    assert "(model) differs in kernels: b here, a there" in text_of(records, "cache.miss")
     with config.changed(isa="v2"), collect() as records:
         cache.load(lambda: source, "v2", kernels="a", emitter="e", graph="model")
     text = text_of(records, "cache.miss")

@@ -66,7 +66,7 @@ class TensorVar:
         raise unsupported(f"attribute {name} read by a builtin", "it would see the stand-in's own")
 
     def __bool__(self) -> bool:
-        raise data_dependent("truth of a tensor", "Use where(condition, a, b).")
+        raise data_dependent("truth of a tensor", "Use torch.where(condition, a, b).")
 
     def number(self, *_: Any) -> Any:
         raise data_dependent("a tensor as a Python number")
