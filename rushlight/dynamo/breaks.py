@@ -63,10 +63,7 @@ class GraphBreakError(RuntimeError):
         self.reason = reason
 
 
-APART = (
-    "Move it out of the compiled function, or into a function under torch.compiler.disable; "
-    "else that line runs in plain Python, between two graphs."
-)
+APART = "Move it out of the compiled function, or into one under torch.compiler.disable."
 
 
 def unsupported(what: str, why: str, hint: str = APART) -> Break:

@@ -29,7 +29,7 @@ function group(title, hits) {
   return h("div", {}, title ? h("h3", {}, title) : null, list);
 }
 function hit(text, rest, go, low, title) {
-  return h("li", {}, h("button", {type: "button", title, onclick: () => { leave(); go(); }}, text), h("span", {class: "mono"}, marked(rest, low)));
+  return h("li", {}, h("button", {type: "button", title, onclick: () => { leave(); go(); if (pinned) $("left").querySelector(".code").focus({preventScroll: true}); }}, text), h("span", {class: "mono"}, marked(rest, low)));
 }
 function marked(text, low) {  // what stands around the first place that has it, at words' ends
   const at = text.toLowerCase().indexOf(low);
@@ -38,7 +38,7 @@ function marked(text, low) {  // what stands around the first place that has it,
   return [before, h("mark", {}, text.slice(at, at + low.length)), after.length > 90 ? after.slice(0, 90).replace(/\S*$/, "\u2026") : after];
 }
 function toView(a, line) { show("right", a, line); $("views").scrollIntoView(); }
-function leave() { $("found").hidden = true; $("search").value = ""; }
+function leave() { $("found").hidden = true; $("search").value = ""; $("search").blur(); }
 
 function linesByNumber(words) {
   const m = /^(?:(.*):|line\s+)(\d+)$/.exec(words);

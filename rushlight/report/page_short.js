@@ -96,7 +96,8 @@ function drawShort() {
   if (again.length) add("Compiled again", list(some(again.map(r => [r.what, " because ", h("b", {}, r.why), ", read at ", placeButton(r.where)]), 8)));
   if (run.costs.length) {
     const k = run.costs[0], all = kernelSums(), cold = !k.ns, graphs = new Map(run.captures.flatMap(c => c.graphs.map(g => [g.label, [c, g]])));
-    const row = {...costRow(k, k.parts[0], graphs.get(k.parts[0].graph)), calls: k.calls, ns: k.ns, moved: k.moved_bytes, operations: k.operations};
+    const parts = k.parts.map(p => costRow(k, p, graphs.get(p.graph)));
+    const row = {...parts[0], keys: [...new Set(parts.flatMap(p => p.keys))], calls: k.calls, ns: k.ns, moved: k.moved_bytes, operations: k.operations};
     const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
     const limit = limitShare(row);
     add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "",

@@ -238,6 +238,12 @@ def test_search_folding_and_keys(show, content):
         tab.fill("#search", words)
         tab.locator("#found", has_text=text).wait_for()
         tab.keyboard.press("Escape")
+    tab.keyboard.press("/")
+    tab.fill("#search", f"line {line}")
+    tab.keyboard.press("Enter")
+    assert tab.locator("#left .line.pin").count() == 1
+    tab.keyboard.press("Escape")  # the focus went to the line: one takes it back
+    assert tab.locator(".line.pin").count() == 0
     stage = tab.locator("#stage-inductor")
     stage.locator("summary").click()
     assert "fusion" in stage.inner_text() and "documented" in stage.inner_text().lower()
