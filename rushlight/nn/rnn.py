@@ -15,7 +15,7 @@ from rushlight.nn import functional as F
 from rushlight.nn import init, recurrent
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
-from rushlight.nn.utils.rnn import PackedSequence, selected
+from rushlight.nn.utils.rnn import PackedSequence
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
@@ -203,11 +203,11 @@ class RNNBase(Module):
         else:
             firsts = states_of(hx, batched, sizes[0])
             if sorted_indices is not None:
-                firsts = [selected(s, 1, sorted_indices) for s in firsts]
+                firsts = [s.index_select(1, sorted_indices) for s in firsts]
         out, lasts = self._run(data, sizes, firsts)
         if isinstance(input, PackedSequence):
             if unsorted_indices is not None:
-                lasts = [selected(s, 1, unsorted_indices) for s in lasts]
+                lasts = [s.index_select(1, unsorted_indices) for s in lasts]
             return PackedSequence(out, batch_sizes, sorted_indices, unsorted_indices), lasts
         out = out.view(length, batch, out.shape[1])
         if not batched:

@@ -104,14 +104,18 @@ def test_packed(pair, expression, enforce_sorted):
     lengths = [6, 4, 4, 1] if enforce_sorted else [4, 1, 6, 4]
     x = pair.make(6, 4, 4, seed=3, requires_grad=True)
     made, both = states_of(pair, ours, 4, "float32")
-    results = []
+    results, layouts = [], []
     for library, layer, i in ((rushlight, ours, 0), (pair.oracle, theirs, 1)):
         tools = library.nn.utils.rnn
         packed = tools.pack_padded_sequence(x[i], lengths, enforce_sorted=enforce_sorted)
         out, last = layer(packed, both[i])
         padded, told = tools.pad_packed_sequence(out, total_length=8, padding_value=-1.0)
         assert told.tolist() == lengths
+        first, _ = tools.pad_packed_sequence(out, batch_first=True)
+        strides = [t.stride() for t in (first, *flat((padded, last)))]
         results.append(flat((padded, last)))
+        layouts.append(strides)
+    assert layouts[0] == layouts[1]
     for mine, other in zip(*results, strict=True):
         pair.assert_same(mine, other, 2e-6)
     for result in results:

@@ -72,14 +72,6 @@ class PackedSequence(_Fields):
         return False
 
 
-def selected(x, dim, order):
-    """The slices of ``x`` at the ids ``order`` along ``dim``, in that order."""
-    front = x.transpose(0, dim)
-    table = front.reshape((front.shape[0], -1))
-    rows = eager.embedding(table, order)  # type: ignore[attr-defined]
-    return rows.view((order.numel(), *front.shape[1:])).transpose(0, dim)
-
-
 def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True):
     """input: (length, batch, ...), or (batch, length, ...) with batch_first; lengths: of each
     sequence, a list or 1-D int64 tensor. enforce_sorted: they must fall (RuntimeError).
@@ -97,7 +89,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
         places = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         lengths = [lengths[i] for i in places]
         order = eager.tensor(places, dtype=eager.int64, device=place(input))
-        input = selected(input, 1, order)
+        input = input.index_select(1, order)
     elif any(a < b for a, b in zip(lengths, lengths[1:], strict=False)):
         raise RuntimeError(
             "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You "
@@ -156,10 +148,12 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
         parts.append(blank(length - longest, batch))
     padded = eager.cat(parts) if len(parts) > 1 else parts[0].clone()
     lengths = eager.tensor([sum(n > i for n in sizes) for i in range(batch)], dtype=eager.int64)
+    if batch_first:
+        padded = padded.transpose(0, 1)
     if sequence.unsorted_indices is not None:
-        padded = selected(padded, 1, sequence.unsorted_indices)
-        lengths = selected(lengths, 0, sequence.unsorted_indices.cpu())
-    return (padded.transpose(0, 1) if batch_first else padded), lengths
+        padded = padded.index_select(0 if batch_first else 1, sequence.unsorted_indices)
+        lengths = lengths.index_select(0, sequence.unsorted_indices.cpu())
+    return padded, lengths
 
 
 def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
