@@ -460,7 +460,7 @@ def load_module(frame: Any, value: types.ModuleType, name: str) -> Any:
         return pending[2]
     if name in value.__dict__:
         found = value.__dict__[name]
-        if trusted(value.__name__ + ".") and by_name(found):
+        if trusted(value.__name__ + ".") and by_name(found) and its_own(found, name):
             return found
         return state.wrap(found, state.roots.variable(value.__dict__, name))
     if name == "__dict__":
@@ -482,6 +482,18 @@ def by_name(value: Any) -> bool:
         and not isinstance(value, (list, dict))
         and type(value).__module__ in ("builtins", "rushlight", "rushlight._core")
     )
+
+
+def its_own(value: Any, name: str) -> bool:
+    """Whether a trusted module came with this under the name: what a program has put there, it may
+    take away again."""
+    if isinstance(value, types.ModuleType):
+        return trusted(value.__name__ + ".")
+    if isinstance(value, types.FunctionType):
+        home = value.__globals__.get("__name__")
+    else:
+        home = getattr(value, "__module__", None) or "builtins"
+    return trusted(f"{home}.") and getattr(value, "__name__", None) == name
 
 
 def load_class(frame: Any, cls: type, name: str) -> Any:

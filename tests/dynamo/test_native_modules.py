@@ -587,3 +587,15 @@ def test_remembered_guards_see_every_change(seed):
             guards = facts.guards()
         assert guards.check(model)
     assert held > 20 and len(seen) >= 15
+
+
+def test_what_a_program_puts_into_the_package_may_be_taken_away_again(monkeypatch):
+    F = nn.functional
+    x = torch.tensor([-1.0, 2.0])
+    f = lambda x: F.relu(x) + torch.sin(x)
+    compiled = torch.compile(f, backend="eager")
+    with monkeypatch.context() as patch:
+        patch.setattr(F, "relu", lambda x: x * 7)
+        patch.setattr(torch, "sin", torch.cos)
+        assert compiled(x).tolist() == f(x).tolist()
+    assert compiled(x).tolist() == f(x).tolist()
