@@ -385,7 +385,7 @@ def compile_graph(record: Record, state: Capture, outputs: list, modules: list) 
     module = GraphModule(graph)
     modules.append(module)
     inputs = [source for _, source in state.inputs]
-    examples = tuple(n.meta.get("example") for n, _ in state.inputs)
+    examples = tuple(n.meta.pop("example", None) for n, _ in state.inputs)  # the graph keeps none
     function = build(record.options.backend, module, examples)
     again = not graph.writes_inputs
     mode = state.initial_mode if state.mode_touched else None

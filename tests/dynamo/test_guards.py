@@ -501,6 +501,19 @@ def test_nothing_is_kept_alive():
     assert [r() for r in refs] == [None, None]
 
 
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_no_input_of_a_first_call_is_kept_alive(backend):
+    dynamo.reset()
+    f = rl.compile(lambda a: rl.sin(a) + 1, backend=backend)
+    leaf = x(2, 4).requires_grad_()
+    given = leaf * 2  # it holds what was saved for its own backward
+    out, seen = f(given), weakref.ref(given)
+    out.sum().backward()
+    del given, out
+    gc.collect()
+    assert seen() is None
+
+
 def test_two_threads():
     def fn(a):
         b = a * 2
