@@ -192,6 +192,8 @@ class Record:
         return True
 
     def report_break(self, reason: Break) -> Any:
+        # It is kept; the frames that it came through hold the whole capture and the call's inputs.
+        reason.__traceback__ = reason.__context__ = reason.__cause__ = None
         where = reason.stack[-1] if reason.stack else None
         BREAKS.setdefault((reason.id, reason.what, where), [0, reason])[0] += 1
         place = "\n    in ".join(reversed(reason.stack)) or None

@@ -10,6 +10,7 @@ import pytest
 import rushlight as rl
 from rushlight import config, dynamo, nn, trace
 from rushlight.dynamo import GraphBreakError, convert
+from rushlight.dynamo.capture import Capture
 from rushlight.nn import functional as F
 
 from .both import check, graphs
@@ -512,6 +513,26 @@ def test_no_input_of_a_first_call_is_kept_alive(backend):
     del given, out
     gc.collect()
     assert seen() is None
+
+
+def test_a_break_keeps_nothing_of_its_capture():
+    def fn(a):
+        for _ in range(2):
+            a = a * 2
+            if a.sum().item() > 1e9:
+                break
+        return a
+
+    f = compiled(fn)
+    refs = []
+    for n in (3, 4):
+        given = x(n, 3) * 2
+        refs.append(weakref.ref(given))
+        f(given)
+    del given
+    gc.collect()
+    assert [r() for r in refs] == [None, None]
+    assert not any(type(o) is Capture for o in gc.get_objects())
 
 
 def test_two_threads():
