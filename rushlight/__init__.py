@@ -80,6 +80,8 @@ _LAZY = {
     "profiler": "profiler",
     "distributions": "distributions",
     "jit": "jit",
+    "fft": "fft",
+    "signal": "signal",
 }
 # Functions that load their room when they are first asked for.
 _LAZY_FUNCTIONS = {
@@ -154,6 +156,7 @@ _LAZY_FUNCTIONS = {
             "frombuffer",
             "hamming_window",
             "hann_window",
+            "kaiser_window",
             "pdist",
             "trapezoid",
             "trapz",
@@ -161,6 +164,16 @@ _LAZY_FUNCTIONS = {
             "vander",
         ),
         "eager.series",
+    ),
+    **dict.fromkeys(("cond", "while_loop"), "eager.control"),
+    **dict.fromkeys(("istft", "stft"), "eager.spectra"),
+    **dict.fromkeys(
+        ("frexp", "gcd", "gcd_", "gradient", "histogram", "histogramdd", "lcm", "lcm_"),
+        "eager.sampled",
+    ),
+    **dict.fromkeys(
+        ("is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_anomaly_enabled"),
+        "autograd.anomaly",
     ),
     **dict.fromkeys(
         (

@@ -23,6 +23,8 @@ from rushlight.eager.solving import (
     lu_factor,
     lu_factor_ex,
     lu_solve,
+    matrix_exp,
+    matrix_power,
     matrix_rank,
     pinv,
     qr,
@@ -40,23 +42,6 @@ from rushlight.eager.solving import (
 def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
     """The diagonals of matrices: a view."""
     return A.diagonal(offset, dim1, dim2)
-
-
-def matrix_power(A, n, *, out=None):
-    """A times itself, n times, by squaring; the identity for 0, powers of the inverse below."""
-    if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
-        raise RuntimeError(f"[linalg.matrix_power] expected square matrices, got {list(A.shape)}")
-    if n < 0:
-        A, n = inv(A), -n
-    made = None
-    if n == 0:
-        made = (A * 0 + eager.eye(A.shape[-1], dtype=A.dtype)).detach()
-    while n:
-        if n % 2:
-            made = A if made is None else made @ A
-        n //= 2
-        A = A @ A if n else A
-    return made.clone() if out is None else made.clone(out=out)
 
 
 def multi_dot(tensors, *, out=None):
@@ -112,6 +97,7 @@ __all__ = [
     "lu_factor",
     "lu_factor_ex",
     "lu_solve",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",

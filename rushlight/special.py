@@ -7,6 +7,11 @@ NAMES = {
     "psi": "digamma",
     "gammaln": "lgamma",
     "xlog1py": "special_xlog1py",
+    "i0": "i0",
+    **{
+        name: f"special_{name}"
+        for name in "entr erfcx i0e i1 i1e log_ndtr ndtr ndtri".split()
+    },
     **{
         name: name
         for name in (

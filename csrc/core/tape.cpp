@@ -90,7 +90,11 @@ Edge gradient_edge(Tensor* t) {
   return Edge{n, 0};
 }
 
+// Called with each node that becomes the grad_fn of a tensor (anomaly detection), or null; owned.
+static PyObject* node_watcher = nullptr;
+
 void attach(Tensor* t, Node* n, uint32_t output) {
+  if (node_watcher) Py_DECREF(check(PyObject_CallOneArg(node_watcher, py(n))));
   Node* old = t->grad_fn;
   t->grad_fn = node_of(Py_NewRef(py(n)));
   t->output = output;
@@ -282,6 +286,12 @@ PyObject* backward(PyObject*, PyObject* args, PyObject* kwargs) {
   });
 }
 
+PyObject* watch_nodes(PyObject*, PyObject* watcher) {
+  PyObject* before = node_watcher;
+  node_watcher = watcher == Py_None ? nullptr : Py_NewRef(watcher);
+  return before ? before : Py_NewRef(Py_None);
+}
+
 PyObject* set_saved_hooks(PyObject*, PyObject* pair) {
   if (pair != Py_None && (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2)) {
     PyErr_SetString(PyExc_TypeError, "set_saved_hooks takes (pack, unpack) or None");
@@ -311,6 +321,8 @@ PyMethodDef tape_functions[] = {
         "backward(tensors, grad_tensors, retain_graph, create_graph, inputs)"},
     {"set_saved_hooks", set_saved_hooks, METH_O,
         "(pack, unpack) for what is saved from now on in this thread, or None; returns what was"},
+    {"watch_nodes", watch_nodes, METH_O,
+        "a function that is called with each node that is recorded from now on, or None; returns what was"},
     {"backward_id", get_backward_id, METH_NOARGS, "of the backward pass that runs, or 0; odd in one for given inputs"},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -16,6 +16,14 @@ Variable = Tensor  # PyTorch's name for a tensor with a gradient, of the past
 
 
 def __getattr__(name):
+    if name in ("anomaly_mode", "detect_anomaly", "set_detect_anomaly"):
+        from rushlight.autograd import anomaly
+
+        return anomaly if name == "anomaly_mode" else getattr(anomaly, name)
+    if name == "forward_ad":
+        from importlib import import_module
+
+        return import_module("rushlight.autograd.forward_ad")
     if name in ("functional", "gradcheck", "gradgradcheck"):
         from importlib import import_module
 

@@ -10,6 +10,7 @@ import sys
 from types import ModuleType
 
 from rushlight import _core
+from rushlight.eager import attention_kernels
 from rushlight.runtime.cuda import libraries
 
 
@@ -49,6 +50,7 @@ cuda.__dict__["matmul"] = Backend(
     allow_bf16_reduced_precision_reduction=True,
 )
 cuda.matmul._told["allow_tf32"] = lambda on: _core.cuda_tf32("matmul", int(bool(on)))
+cuda.__dict__.update(attention_kernels.functions())
 mkldnn = Backend("mkldnn", available=True, enabled=True, deterministic=False, allow_tf32=True)
 openmp = Backend("openmp", available=True)
 mkl = Backend("mkl")

@@ -5,6 +5,9 @@ import weakref
 from rushlight import _core
 
 
+watch_nodes = _core.watch_nodes  # each node that is recorded (autograd/anomaly.py)
+
+
 class Context:
     """What forward leaves for backward: `save_for_backward`, `saved_tensors`, plain attributes,
     `needs_input_grad`.

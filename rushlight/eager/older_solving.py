@@ -10,6 +10,8 @@ from .solving import (  # noqa: F401
     given,
     logdet,
     lu_unpack,
+    matrix_exp,
+    matrix_power,
     op,
     slogdet,
     solve_triangular,

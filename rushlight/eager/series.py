@@ -204,8 +204,15 @@ def bartlett(at):
     return 1 - (at / math.pi - 1).abs()
 
 
-hann_window, hamming_window, blackman_window, bartlett_window = (
-    window(f.__name__ + "_window", f) for f in (hann, hamming, blackman, bartlett)
+def kaiser(at, beta=12.0):
+    """i0(beta sqrt(1 - x^2)) / i0(beta), x from -1 to 1."""
+    x = at / math.pi - 1
+    top = op("i0")(_core.tensor(float(beta), _core.float64, at.device))
+    return op("i0")(op("clamp_min")(1 - x * x, 0).sqrt() * beta) / top
+
+
+hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window = (
+    window(f.__name__ + "_window", f) for f in (hann, hamming, blackman, bartlett, kaiser)
 )
 
 

@@ -7,6 +7,7 @@ LAPACK does the work (csrc/rt/lapack.cpp), float32 and float64. What cannot be s
 """
 
 from collections import namedtuple
+from math import ceil, log2
 
 from rushlight import _core
 from rushlight.dtypes import EPSILON
@@ -421,6 +422,50 @@ def cond(A, p=None, *, out=None):
     inverse, info = inv_ex(A)
     made = matrix_norm(A, p) * matrix_norm(inverse, p)
     return given(out, op("where")(info == 0, made, INF))
+
+
+def matrix_power(A, n, *, out=None):
+    """A times itself, n times, by squaring; the identity for 0, powers of the inverse below."""
+    if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
+        raise RuntimeError(f"[linalg.matrix_power] expected square matrices, got {list(A.shape)}")
+    if n < 0:
+        A, n = inv(A), -n
+    made = None
+    if n == 0:
+        made = (A * 0 + factories.eye(A.shape[-1], dtype=A.dtype)).detach()
+    while n:
+        if n % 2:
+            made = A if made is None else made @ A
+        n //= 2
+        A = A @ A if n else A
+    return op("clone")(made) if out is None else op("clone")(made, out=out)
+
+
+def matrix_exp(A):
+    """The exponential of A [*, n, n]: the series to its 18th term of A / 2^s, squared s times, with
+    s so large that no norm is above 1 (the same s for the batch).
+    """
+    if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
+        raise RuntimeError(
+            f"[linalg.matrix_exp] A must be batches of square matrices, got {list(A.shape)}"
+        )
+    if not A.is_floating_point() and not A.is_complex():
+        raise RuntimeError(
+            "[linalg.matrix_exp] Expected a floating point or complex tensor as input. Got "
+            f"{A.dtype}"
+        )
+    if not A.numel():
+        return op("clone")(A)
+    largest = abs(A.detach()).sum(-2).amax().item()
+    halvings = max(0, ceil(log2(largest))) if 0 < largest < INF else 0
+    x = A * 2.0**-halvings
+    one = factories.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    made = x / 18 + one
+    for k in range(17, 0, -1):
+        made = (x @ made) / k + one
+    for _ in range(halvings):
+        made = made @ made
+    return made
 
 
 def tensorinv(A, ind=2, *, out=None):

@@ -212,6 +212,8 @@ SOLVED = (
     "inverse",
     "logdet",
     "lu_solve",
+    "matrix_exp",
+    "matrix_power",
     "pinverse",
     "qr",
     "slogdet",
@@ -311,6 +313,12 @@ METHODS = {
     "map_": map_,
     "sum_to_size": sum_to_size,
     **{n: loaded("series", n) for n in ("corrcoef", "cov", "cross", "diagonal_scatter")},
+    **{n: loaded("shared", n) for n in ("is_shared", "share_memory_")},
+    **{
+        n: loaded("sampled", n)
+        for n in ("frexp", "gcd", "gcd_", "histogram", "lcm", "lcm_")
+    },
+    **{n: loaded("spectra", n) for n in ("istft", "stft")},
     **{n: loaded("older_solving", n) for n in SOLVED},
     "__array_wrap__": array_wrap,
 }

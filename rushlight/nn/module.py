@@ -8,6 +8,8 @@ one comparison. Hook tables exist once a hook is registered; until then all modu
 empty table.
 """
 
+import sys
+
 from rushlight import eager
 from rushlight.nn import state_dict as state
 from rushlight.nn.hooks import BackwardTaps, Hooked
@@ -451,6 +453,21 @@ class Module(Hooked):
             module.apply(fn)
         fn(self)
         return self
+
+    def share_memory(self):
+        """Parameters and buffers in memory that processes forked from now on share."""
+        return self._apply(lambda tensor: tensor.share_memory_())
+
+    def compile(self, *args, **kwargs):
+        """From now on calls of this module run its `forward` compiled: the arguments are those of
+        `rushlight.compile`. Hooks run around it, in eager mode. The module stays what it is.
+        """
+        if self.__dict__.pop("_compiled_forward", False):
+            del self.__dict__["forward"]  # compiled again
+        front_door = sys.modules[__name__.partition(".")[0]]  # imports every room; none imports it
+        self.__dict__["forward"] = front_door.compile(self.forward, *args, **kwargs)
+        self.__dict__["_compiled_forward"] = True
+        self._changed()
 
     def _apply(self, fn, recurse=True):
         """Maps every parameter, its gradient and every buffer by ``fn``. Parameters keep their

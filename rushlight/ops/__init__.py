@@ -4,6 +4,7 @@ from . import (
            assembly,
            attention,
            batch_norm,
+           bessel,
            clamping,
            complexes,
            convolution,
@@ -38,7 +39,7 @@ from . import (
 from .declare import Op
 from .values import TABLE
 
-__all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "clamping", "complexes", "convolution",
+__all__ = ["TABLE", "Op", "activations", "assembly", "attention", "batch_norm", "bessel", "clamping", "complexes", "convolution",
            "creation", "elementary", "factorizations", "flash", "fused", "gamma", "indexing", "logic", "losses", "matrix",
            "normalization", "norms",
            "optimizers", "ordering", "pointwise", "pooling", "products", "rearranging", "recurrent", "reductions",

@@ -24,3 +24,11 @@ from rushlight.nn.utils.weight_hook import apply as weight_norm
 from rushlight.nn.utils.weight_hook import remove as remove_weight_norm
 
 from . import parametrizations, parametrize, rnn, stateless
+
+
+def __getattr__(name):
+    if name == "prune":  # rarely used, and long
+        from importlib import import_module
+
+        return import_module("rushlight.nn.utils.prune")
+    raise AttributeError(f"module 'rushlight.nn.utils' has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""`rushlight.signal`: windows for spectra and filters."""
+
+from . import windows
+
+__all__ = ["windows"]
