@@ -4,7 +4,6 @@ import weakref
 
 from rushlight import _core
 
-
 watch_nodes = _core.watch_nodes  # each node that is recorded (autograd/anomaly.py)
 
 

@@ -19,7 +19,8 @@ NAMES = "i0 i0e i1 i1e erfcx ndtr log_ndtr entr".split()
 def test_values(name, dtype, oracle):
     x, y = both(oracle, PLACES, dtype)
     rtol = 1e-12 if dtype == "float64" else 1e-5
-    close(getattr(rl.special, name)(x), getattr(oracle.special, name)(y), rtol, 1e-14 if name == "ndtr" else 1e-38, name)
+    atol = 1e-14 if name == "ndtr" else 1e-38  # the oracle's is 0 far below, where this is not
+    close(getattr(rl.special, name)(x), getattr(oracle.special, name)(y), rtol, atol, name)
 
 
 def test_the_ends_of_the_normal_distribution(oracle):
