@@ -1,4 +1,4 @@
-"""`rushlight.testing`: `assert_close`."""
+"""`rushlight.testing`: `assert_close`, `make_tensor`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,6 +20,62 @@ def _tolerances(actual, expected, rtol, atol):
         found = [TOLERANCES.get(x.dtype.name, (0.0, 0.0)) for x in (actual, expected)]
         return max(r for r, _ in found), max(a for _, a in found)
     return rtol, atol
+
+
+def make_tensor(
+    *shape, dtype, device, low=None, high=None, requires_grad=False, noncontiguous=False,
+    exclude_zero=False, memory_format=None,
+):  # fmt: skip
+    """A tensor of random numbers in [low, high): by default bools, integers of -9 to 9 (0 to 9
+    unsigned), floats of -9 to 9. noncontiguous: every other element of a larger one. exclude_zero:
+    1, or the least normal number of a floating dtype, where it is 0.
+    """
+    shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+    shape = tuple(shape)
+    if noncontiguous and memory_format is not None:
+        raise ValueError(
+            "The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got "
+            f"noncontiguous={noncontiguous!r} and memory_format={memory_format!r}"
+        )
+    whole = not (dtype.is_floating_point or dtype.is_complex)
+    if dtype is eager.bool:  # type: ignore[attr-defined]
+        low, high = 0 if low is None else low, 2 if high is None else high
+    elif whole:
+        low = (-9 if dtype.is_signed else 0) if low is None else low
+        high = 10 if high is None else high
+    else:
+        low, high = -9 if low is None else low, 9 if high is None else high
+    if low != low or high != high:
+        raise ValueError(f"`low` and `high` must not be NaN, got low={low} and high={high}")
+    if low > high or whole and low == high:
+        raise ValueError(f"`low` must be less than `high`, but got {low} >= {high}")
+    drawn = (*shape[:-1], 2 * shape[-1]) if noncontiguous and shape else shape
+    if whole:
+        made = eager.randint(int(low), int(-(-high // 1)), drawn, device=device).to(dtype)
+    else:
+        wide = dtype.name in ("float64", "complex128")
+        real = eager.float64 if wide else eager.float32  # type: ignore[attr-defined]
+        part = lambda: eager.rand(drawn, dtype=real, device=device) * (high - low) + low
+        made = eager.complex(part(), part()) if dtype.is_complex else part()  # type: ignore[attr-defined]
+        made = made.to(dtype)
+    if noncontiguous and made.numel() > 1:
+        made = made[..., ::2] if shape else made
+    elif memory_format is not None:
+        made = made.clone(memory_format=memory_format)
+    if exclude_zero:
+        least = 1 if whole else LEAST[dtype.name]
+        made = made.masked_fill_(made == 0, least)
+    return made.requires_grad_() if requires_grad else made
+
+
+LEAST = {
+    "float16": 2.0**-14,
+    "bfloat16": 2.0**-126,
+    "float32": 2.0**-126,
+    "float64": 2.0**-1022,
+    "complex64": 2.0**-126,
+    "complex128": 2.0**-1022,
+}
 
 
 def assert_close(

@@ -103,3 +103,23 @@ def test_products_of_several(oracle):
     assert ours.tolist() == theirs.tolist()
     ours, theirs = (lib.linalg.vander(lib.tensor(a), N=4) for lib in (rl, oracle))
     assert ours.tolist() == theirs.tolist()
+
+
+def test_make_tensor(oracle):
+    """Shapes, strides, dtypes and bounds; the numbers are drawn."""
+    for lib in (rl, oracle):
+        make = lib.testing.make_tensor
+        for name in ("bool", "uint8", "int32", "float16", "float32", "complex64"):
+            dtype = getattr(lib, name)
+            x = make(3, 4, dtype=dtype, device="cpu")
+            assert tuple(x.shape) == (3, 4) and x.dtype is dtype
+            if name != "bool" and not x.is_complex():
+                assert x.min() >= (0 if name == "uint8" else -9) and x.max() <= 9
+        x = make((2, 3), dtype=lib.float32, device="cpu", low=1, high=2, requires_grad=True)
+        assert x.requires_grad and x.min() >= 1 and x.max() <= 2
+        x = make(4, 3, dtype=lib.float32, device="cpu", noncontiguous=True)
+        assert tuple(x.shape) == (4, 3) and not x.is_contiguous()
+        x = make(50, dtype=lib.int64, device="cpu", low=0, high=2, exclude_zero=True)
+        assert x.min() == 1
+        with pytest.raises(ValueError, match="less than"):
+            make(2, dtype=lib.int64, device="cpu", low=3, high=3)
