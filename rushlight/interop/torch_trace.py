@@ -22,7 +22,15 @@ from typing import Any, NamedTuple
 from rushlight import trace
 from rushlight.interop.torch_code import read_code
 from rushlight.interop.torch_watch import LIBRARY, OWN, RESUMED, kind_of_file, place
-from rushlight.report.captures import Artifact, Capture, GraphRun, Ran, Refused, bytecode_lines
+from rushlight.report.captures import (
+    Artifact,
+    Capture,
+    GraphRun,
+    Ran,
+    Refused,
+    bytecode_lines,
+    recompiled,
+)
 from rushlight.report.records import Calls, nbytes
 
 _COMMENT = re.compile(r"^\s*# File: (.+?):(\d+) in (.*?), code: (.*)$")
@@ -275,6 +283,7 @@ class Reader:
                 if not told.where:
                     told.where = next(iter(capture.files.values()), "")
                     told.where += f":{capture.first_line}" if told.where else ""
+            capture.recompiled = recompiled(capture.recompiles)
 
     def _guards(self, capture: Capture, text: str) -> None:
         text = text.lstrip("\n")

@@ -141,4 +141,4 @@ def summed(rows: list[Cost]) -> list[Cost]:
 
 
 def _join(known: list[str], more: Sequence[str]) -> None:
-    known += [line for line in more if line not in known]
+    known += [line for line in dict.fromkeys(more) if line not in known]

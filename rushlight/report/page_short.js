@@ -56,7 +56,7 @@ const firstCalls = s => s.first_calls ? `${ns(s.first_ns)} in ${count(s.first_ca
 const kernelSumText = s => `${ns(s.ns)} in ${count(s.calls, "call")} of kernels and library routines` + (s.first_calls ? `, and ${firstCalls(s)}` : "");
 
 // One entry a recompile, equal ones counted.
-const recompiles = () => tally(run.captures.filter(c => c.recompiles.length).map(c => ({...c.recompiles[0], why: c.recompiled, what: c.function})));
+const recompiles = () => tally(run.captures.filter(c => c.recompiles.length).map(c => ({...c.recompiles[0], why: c.recompiled || c.recompiles[0].why, what: c.function})));
 
 // ---- in short: the answers that most people open the page for
 
@@ -101,7 +101,7 @@ function drawShort() {
     const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
     const limit = limitShare(row);
     add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "",
-      k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l)), ". "] : "", h("a", {href: "#time"}, "all kernels"));
+      k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l)), ". "] : "", codeOfRow(row, true) ? "" : run.vendor === "Rushlight" ? "Its machine code could not be read here. " : `Its machine code is ${run.vendor}'s, and is not observed. `, h("a", {href: "#time"}, "all kernels"));
   }
   const sums = passSums();
   if (sums.has("backward") || sums.size > 1) add("Forward, backward", [...sums].flatMap(([pass, s], i) => [i ? ", " : "", h("button", {type: "button", onclick: () => showPass(pass)}, pass), ` ${ns(s.ns)} in ${count(s.calls, "call")} of kernels` + (s.first_ns > s.ns ? `, and ${firstCalls(s)}` : "")]));

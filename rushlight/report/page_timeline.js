@@ -29,7 +29,7 @@ function timeline() {
       const shown = Math.min(w, x2) - Math.max(0, x);
       if (shown > 60) { g.fillStyle = css.getPropertyValue(kind === "script" ? "--ink" : "--ground"); g.fillText((many > 1 ? count(many, "call") : t.names[name]).slice(0, Math.floor(shown / 6.5)), Math.max(2, x + 3), y + 14); }
     }
-    note.textContent = `${ns(from)} to ${ns(to)} of ${ns(end)}, the whole run. Where nothing stands on the lowest bar, Python itself ran: imports, files, your code between calls.`;
+    note.textContent = `${ns(from)} to ${ns(to)} of ${ns(end)}, the whole run. Where nothing stands on the lowest bar, Python itself ran: imports, files, your code between calls${run.vendor === "Rushlight" ? "" : "; or what the profiler does not tell of, as compiling"}.`;
   }
   function zoom(factor, at) {
     const centre = from + (to - from) * at, wide = Math.min(end, Math.max(400, (to - from) * factor));

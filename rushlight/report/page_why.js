@@ -33,7 +33,7 @@ function graphsOfParts() {
 }
 function adviceOn(why) {  // what can be done about a recompile; by the first thing that differed
   const first = why.split(" (another")[0];
-  if (/\.(shape|size)|\.dim\(\)|len\(/.test(first)) return /\.dim\(\)/.test(first) ? "Call it with as many dims each time; each number of dims is compiled once." : "Nothing more happens: from now on this size may vary. torch.compile(..., dynamic=True) lets it vary from the first call on.";
+  if (/\.(shape|size)|size mismatch|\.dim\(\)|len\(/.test(first)) return /\.dim\(\)/.test(first) ? "Call it with as many dims each time; each number of dims is compiled once." : "Nothing more happens: from now on this size may vary. torch.compile(..., dynamic=True) lets it vary from the first call on.";
   if (/\.dtype/.test(first)) return "Call it with one dtype; each is compiled once.";
   if (/requires_grad|grad_mode|is_grad_enabled/.test(first)) return "Each is compiled once: with gradients and without.";
   if (/training/.test(first)) return "Each is compiled once: train() and eval().";
