@@ -49,7 +49,7 @@ def compare(what: str, got: Any, want: Any, exact: Any = None) -> Difference | N
         wrong = [i for i, (x, y) in enumerate(zip(a, b)) if x != y]
         return report(what, want, a, b, wrong, 1.0) if wrong else None
     ideal = b if exact is None else numbers(exact)
-    finite = [abs(y) for y in b if math.isfinite(y)]
+    finite = [abs(y) for y in (*b, *ideal) if math.isfinite(y)]
     size = max(finite, default=0.0)
     theirs = max((abs(y - z) for y, z in zip(b, ideal) if math.isfinite(y - z)), default=0.0)
     bound = FACTOR * theirs + STEPS * dtypes.EPSILON[name] * size
