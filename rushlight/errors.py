@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from functools import lru_cache
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -57,6 +58,7 @@ def user_line(frame: FrameType | None = None) -> Where | None:
     return library
 
 
+@lru_cache(maxsize=4096)
 def of_user(file: str) -> bool:
     """Whether a file is the user's: neither the package's nor an installed library's, nor made by
     either."""

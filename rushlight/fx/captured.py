@@ -31,6 +31,7 @@ from .printing import annotation
 KINDS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
 FLAGS = ("effects", "random", "writes_inputs")
 RESERVED = ("self", "ops", "getattr")  # what the text itself names
+NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
 PLAIN = (int, float, bool, str, bytes, complex, type(None), type(...))
 
 
@@ -89,7 +90,7 @@ class CallGraph:
         return node
 
     def fresh(self, base: str) -> str:
-        base = re.sub(r"\W", "_", base, flags=re.ASCII).strip("_").lower() or "value"
+        base = NOT_IN_NAMES.sub("_", base).strip("_").lower() or "value"
         if base[0].isdigit() or keyword.iskeyword(base) or base in RESERVED:
             base = f"v_{base}"
         return self.names.fresh(base)
