@@ -23,6 +23,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "cupti.h"
@@ -34,7 +35,13 @@ namespace {
 constexpr uint64_t kSlots = 512, kBatch = 16;
 constexpr int64_t kSpins = 200000, kClose = 100000;  // ns: awake without work; of launches in a row
 constexpr int kInARow = 3;
-constexpr bool kByDefault = false;
+constexpr bool kByDefault = true;
+
+// Those this process may use: with one, the thread would only take turns with its writer.
+int cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 2;
+}
 
 int64_t now() {
   timespec t;
@@ -91,7 +98,7 @@ Queue& queue() {
     q->lone = named && std::strcmp(text, "2") == 0;
     q->on = (named ? std::strcmp(text, "0") != 0 : kByDefault) &&
             !(blocking && std::strcmp(blocking, "1") == 0) &&
-            (q->lone || std::thread::hardware_concurrency() > 1);
+            (q->lone || cores() > 1);
     return q;
   }();
   return *one;
@@ -160,15 +167,18 @@ void wake_up(Queue& q) {
       q.refused = false;
       q.done.store(q.written.load());
     });
-    // The driver, which was opened before, ends after this.
-    std::atexit(queue_close);
     const Driver* d = &driver();
     q.called.store(true);
-    std::thread([&q, d] {
-      q.called.store(false);
-      q.awake.store(true);
-      serve(q, *d);
-    }).detach();
+    try {
+      std::thread([&q, d] {
+        q.called.store(false);
+        q.awake.store(true);
+        serve(q, *d);
+      }).detach();
+    } catch (const std::system_error&) {  // no more threads for this process: it does without
+      q.on = false;
+      q.closed = true;
+    }
     return;
   }
   {
@@ -185,7 +195,8 @@ bool queue_takes(Stream stream) {
   // 2: the stream that each thread has for itself, which would be another one there.
   if (!q.on || reinterpret_cast<uintptr_t>(stream) == 2) return false;
   if (activities_on()) return false;  // the profiler asks who launches
-  if (q.awake.load(std::memory_order_acquire) || q.lone) return true;
+  if (q.lone && !q.started) wake_up(q);
+  if (q.awake.load(std::memory_order_acquire) || q.lone) return q.on;
   const int64_t t = now(), since = t - q.last;
   q.last = t;
   q.in_a_row = since > kClose ? 0 : q.in_a_row + 1;

@@ -4,13 +4,11 @@
 #include "cudnn.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "convolution.h"
 #include "cuda_memory.h"
-#include "cuda_queue.h"
 #include "error.h"
 
 namespace rl::cuda {
@@ -180,7 +178,6 @@ struct DeviceConvolution {
   int chosen_for = -1;  // device
 
   ~DeviceConvolution() {
-    queue_drain();
     for (Layout* l : {wanted[0], wanted[1], wanted[2], out})
       if (l) decref(l);
     Library& l = library();
@@ -201,11 +198,8 @@ struct DeviceConvolution {
     return made;
   }
 
-  bool chosen_now(int device) const { return chosen_for == device && tf32 == allow_tf32; }
-
-  // After `handle`, which lets all that waits go first: the description may change.
   bool choose(int device, Handle handle) {
-    if (chosen_now(device)) return true;
+    if (chosen_for == device && tf32 == allow_tf32) return true;
     Library& l = library();
     tf32 = allow_tf32;
     chosen_for = -1;
@@ -312,69 +306,39 @@ Layout* device_convolution_layout(DeviceConvolution* c, int operand) {
   return operand < c->nin ? c->wanted[operand] : nullptr;
 }
 
-namespace {
-
-// One convolution, complete: it may be made later and by another thread.
-struct Convolution {
-  const DeviceConvolution* c;
-  void *in[3], *out, *space;
-
-  Status run(int device, Stream stream) const {
-    const Library& l = library();
-    const Handle h = l.handles[device];
-    const float one32 = 1, zero32 = 0;
-    const double one64 = 1, zero64 = 0;
-    const bool wide = c->dtype == DType::Float64;
-    const void* one = wide ? static_cast<const void*>(&one64) : &one32;
-    const void* zero = wide ? static_cast<const void*>(&zero64) : &zero32;
-    const int algorithm = c->chosen.algorithm;
-    const size_t bytes = c->chosen.memory;
-    Status s = l.set_stream(h, stream);
-    if (s) return s;
-    if (c->product == Product::Forward)
-      s = l.forward(h, one, c->x, in[0], c->w, in[1], c->description, algorithm, space, bytes, zero,
-                    c->y, out);
-    else if (c->product == Product::Data)
-      s = l.data(h, one, c->w, in[1], c->y, in[0], c->description, algorithm, space, bytes, zero,
-                 c->x, out);
-    else
-      s = l.weights(h, one, c->x, in[0], c->y, in[1], c->description, algorithm, space, bytes, zero,
-                    c->w, out);
-    if (s || !c->bias) return s;
-    return l.add(h, one, c->bias_shape, in[2], one, c->product == Product::Data ? c->x : c->y, out);
-  }
-};
-static_assert(sizeof(Convolution) <= kQueuedWords * sizeof(uint64_t));
-
-}  // namespace
-
+// By the caller, after all that waits in the queue: of cuDNN's handle nothing is said about threads
+// that share it by turns.
 void device_convolution_run(DeviceConvolution* c, int device, void* const* in, void* out) {
-  if (!c->chosen_now(device) && !c->choose(device, c->handle(device)))
+  const Handle h = c->handle(device);
+  if (!c->choose(device, h))
     fail(ErrorKind::Runtime, "[%s] cuDNN has no algorithm for this convolution", c->op.c_str());
+  const Library& l = library();
   Storage* work =
       c->chosen.memory ? memory_alloc(device, static_cast<int64_t>(c->chosen.memory)) : nullptr;
-  const Convolution call{
-      c, {in[0], in[1], c->bias ? in[2] : nullptr}, out, work ? work->data : nullptr};
-  const Stream stream = current_stream(device);
-  Status s = 0;
-  if (queue_takes(stream)) {
-    Queued& w = queue_next();
-    w.run = [](const Driver&, const Queued& q) {
-      Convolution call;
-      std::memcpy(&call, q.words, sizeof call);
-      const Status s = call.run(q.device, q.stream);
-      return s ? kLibraryStatus + s : kSuccess;
-    };
-    w.stream = stream;
-    w.device = device;
-    std::memcpy(w.words, &call, sizeof call);
-    queue_put(c->op.c_str(), "cuDNN");
-  } else {
-    activate(device);
-    s = call.run(device, stream);
-  }
+  void* space = work ? work->data : nullptr;
+  const float one32 = 1, zero32 = 0;
+  const double one64 = 1, zero64 = 0;
+  const bool wide = c->dtype == DType::Float64;
+  const void* one = wide ? static_cast<const void*>(&one64) : &one32;
+  const void* zero = wide ? static_cast<const void*>(&zero64) : &zero32;
+  const int algorithm = c->chosen.algorithm;
+  const size_t bytes = c->chosen.memory;
+  Status s;
+  if (c->product == Product::Forward)
+    s = l.forward(h, one, c->x, in[0], c->w, in[1], c->description, algorithm, space, bytes, zero,
+                  c->y, out);
+  else if (c->product == Product::Data)
+    s = l.data(h, one, c->w, in[1], c->y, in[0], c->description, algorithm, space, bytes, zero,
+               c->x, out);
+  else
+    s = l.weights(h, one, c->x, in[0], c->y, in[1], c->description, algorithm, space, bytes, zero,
+                  c->w, out);
   if (work) memory_free(work);
   check_status(s, c->op.c_str(), "convolution");
+  if (c->bias)
+    check_status(
+        l.add(h, one, c->bias_shape, in[2], one, c->product == Product::Data ? c->x : c->y, out),
+        c->op.c_str(), "cudnnAddTensor");
 }
 
 }  // namespace rl::cuda

@@ -30,10 +30,10 @@ for _ in range(400):
 """
 
 
-def program(code, **settings):
+def program(code, before="", **settings):
     """What a program says that queued 400 launches and goes on as `code` does."""
     done = subprocess.run(
-        [sys.executable, "-c", QUEUED + code],
+        [sys.executable, "-c", before + QUEUED + code],
         env={**os.environ, "RUSHLIGHT_CUDA_LAUNCH_THREAD": "2", **settings},
         capture_output=True,
         text=True,
@@ -170,8 +170,11 @@ def check_convolutions_wait_their_turn():
 
     x, w, b = rl.ones(1, 1, 6, 6, device="cuda"), rl.ones(1, 1, 3, 3).cuda(), rl.ones(1).cuda()
     want = rl.ones(1, 1, 6, 6)
+    dnn = ctypes.CDLL(os.environ["RUSHLIGHT_CUDNN"])
     for _ in range(5):
         x = conv2d(x * 0.5, w, b, padding=1).relu()
+        # cuDNN's handle stays with who asks
+        assert ctypes.c_long.in_dll(dnn, "fake_last_thread").value == threading.get_native_id()
         want = conv2d(want * 0.5, w.cpu(), b.cpu(), padding=1).relu()
     assert rl.allclose(x.cpu(), want)
 
@@ -225,9 +228,11 @@ def check_launches_in_a_row_wake_it_and_it_sleeps_again():
 
 
 def check_programs_end_and_fork_with_launches_in_hand():
-    # The driver goes at exit: all are handed over before.
-    counted = "\nimport atexit, ctypes\natexit.register(print, 'bye')"
-    assert program(counted) == "bye"
+    # Driver and libraries go at exit: all are handed over before.
+    counted = "\nimport atexit\natexit.register(lambda: print(_core.cuda_launch_thread()))"
+    assert program(counted) == "True"
+    before = "import atexit\natexit.register(lambda: print(_core.cuda_launch_thread()))"
+    assert program("", before) == "False", "what comes later launches by itself"
     child = """
 pid = os.fork()
 if not pid:
@@ -249,6 +254,11 @@ def check_settings_of_the_environment():
     told = "\nprint(_core.cuda_launch_thread())"
     assert program(told) == "True"
     assert program(told, RUSHLIGHT_CUDA_LAUNCH_THREAD="0") == "False"
+    # On by default, where it has a core to itself.
+    several = len(os.sched_getaffinity(0)) > 1
+    assert program(told, RUSHLIGHT_CUDA_LAUNCH_THREAD="") == str(several)
+    alone = "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
+    assert program(told, alone, RUSHLIGHT_CUDA_LAUNCH_THREAD="") == "False"
     assert program(told, CUDA_LAUNCH_BLOCKING="1") == "False"
     handle = "\ncuda.Stream().cuda_stream\nprint(_core.cuda_launch_thread())"
     assert program(handle) == "False"

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 typedef int Status;
@@ -25,6 +27,7 @@ typedef struct {
 
 EXPORT long fake_convolutions;
 EXPORT int fake_last_math;
+EXPORT long fake_last_thread; /* who asked for the last convolution */
 
 EXPORT Status cudnnCreate(Handle** h) {
   *h = calloc(1, sizeof **h);
@@ -153,6 +156,7 @@ static Status walk(Handle* h, Tensor* x, float* X, Tensor* w, float* W, Tensor* 
   void (*wait)(void*) = driver ? (void (*)(void*))dlsym(driver, "fake_wait_for_stream") : 0;
   if (wait) wait(h->stream);
   fake_convolutions++;
+  fake_last_thread = syscall(SYS_gettid);
   fake_last_math = c->math;
   Tensor* t = target == 0 ? y : target == 1 ? x : w;
   memset(target == 0 ? Y : target == 1 ? X : W, 0, sizeof(float) * numel(t)); /* dense */

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+
 from rushlight import _core
 from rushlight.errors import OutOfMemoryError
 
@@ -22,6 +24,8 @@ def open_cuda() -> None:
         return
     _core.cuda_open()
     _core.set_type("OutOfMemoryError", OutOfMemoryError)
+    # While the vendor's libraries are there: what ends first at exit is what was loaded last.
+    atexit.register(_core.cuda_hand_out)
     libraries.look()
     _core.cuda_set_finder(kernels.find)
     opened = True
