@@ -68,7 +68,8 @@ class Compilation:
         self.codes: list[Any] = []  # `device_code.DeviceCode` of groups on a GPU
         self.kernels: dict[int, tuple[Lowered, Any]] = {}
         self.library: Any = None  # the loaded artifact
-        self.described: dict[int, tuple] = {}  # of each kernel: symbol, facts, phases (recall.py)
+        # of each kernel: symbol (a GPU's: its record and images), facts, phases (recall.py)
+        self.described: dict[int, tuple] = {}
         self.program: Any = None
         self.instructions: list[tuple] = []
         self.outputs: Any = ()
@@ -220,8 +221,9 @@ def build_device_code(c: Compilation) -> None:
         if group.index not in made.kernels:
             del c.lowered[group.index]
             continue
-        kernel = native.device_kernel(*made.kernels[group.index])
-        c.kernels[group.index] = (low, callable_kernel(low, kernel, None))
+        code = made.kernels[group.index]
+        c.described[group.index] = (code, tuple(facts_of(low)), None)
+        c.kernels[group.index] = (low, callable_kernel(low, native.device_kernel(*code), None))
 
 
 def place_results(c: Compilation) -> None:

@@ -7,7 +7,11 @@ layouts, names and origins of the graph, what becomes of its results, the packag
 compiler, the instruction set and the settings. What lowering asked of the machine besides is kept
 with the program, and asked again: another answer is a miss.
 
-Not kept: graphs with symbolic sizes, constants or tensors that are not in the host's memory.
+The kernels of a GPU's graph are kept with its program, records and images; the driver loads them
+where they first run.
+
+Not kept: graphs with symbolic sizes or constants, or on two GPUs; those of which Triton refused a
+kernel.
 Nothing is looked for while somebody listens to `trace` or passes are changed: then every stage
 runs, and shows what it does.
 """
@@ -33,7 +37,9 @@ from rushlight.ops.values import TABLE
 from rushlight.runtime import cache, native, toolchain
 from rushlight.runtime.packing import Packed
 
+from .groups import Group
 from .memory_plan import fixed_places
+from .scheduler import device_of
 from .wrapper import Ends
 
 if TYPE_CHECKING:
@@ -68,7 +74,12 @@ def name_of(graph: Graph, ends: Ends | None, frozen: bool) -> str | None:
         text = marshal.dumps((described(graph), plain(ends)), NO_SHARING)
     except (NotKept, Unsupported, ValueError):  # ValueError: marshal does not know a type
         return None
-    known = (FORMAT, sys.version, machine(), tools.identity, tools.flags, native.isa(), frozen)
+    known: tuple = (FORMAT, sys.version, machine(), tools.identity, tools.flags, native.isa())
+    known += (frozen,)
+    if (device := device_of(graph)) != "cpu":
+        from rushlight.runtime import triton  # the CPU's path does not pay for its import
+
+        known += (native.capability(device), triton.version())
     facts = f"{known!r} {config.code_key()!r} {package()}\n".encode()
     return hashlib.sha256(facts + text).hexdigest()[:40]
 
@@ -77,18 +88,19 @@ def described(graph: Graph) -> tuple:
     """The graph in plain values that tell any two graphs apart."""
     if graph.env.hints or graph.constants or graph.numbers:
         raise NotKept
+    device = device_of(graph)
     rows: list[tuple] = []
     for node in graph.nodes:
         made = []
         for v in node.outs:
             x = v.layout
-            if x.device != "cpu":
+            if x.device not in ("cpu", device) or not device.startswith(("cpu", "cuda")):
                 raise NotKept
-            made.append((v.name, x.shape, x.strides, x.dtype, x.offset))
+            made.append((v.name, x.shape, x.strides, x.dtype, x.offset, x.device))
         target = plain(node.target)
         origins = [(o.what, o.where) for o in node.origins]
         rows.append((node.kind, target, plain(node.arguments), made, origins))
-    return (graph.name, rows)
+    return (graph.name, device, rows)
 
 
 def plain(v: Any) -> Any:
@@ -172,11 +184,17 @@ class Writer:
         self.kernels = {id(code): i for i, (_, code) in c.kernels.items()}
         self.artifact = c.library.artifact if c.library is not None else ""
         self.constants: list[tuple] = []
+        self.codes: list[tuple] = []  # (record, images) of each of a GPU's kernels
 
     def program(self, asked: dict[tuple, int]) -> tuple:
         c = self.c
-        if c.codes or (c.library is not None and not self.artifact):
+        if c.library is not None and not self.artifact:
             raise NotKept
+        built = {id(made) for made, _, _ in c.described.values() if not isinstance(made, str)}
+        if any(isinstance(s, Group) and s.on_gpu for s in c.plan.steps) and (
+            not c.codes or len(built) < len(c.codes)
+        ):
+            raise NotKept  # Triton, or one of its tools, may be there the next time
         instructions = [
             (self.callee(callee), *self.entries(entries), registers)
             for callee, entries, registers in c.instructions
@@ -185,12 +203,18 @@ class Writer:
         inputs = len(c.graph.inputs)
         return (
             tuple(asked.items()), self.artifact, inputs, instructions, outputs, self.constants,
+            self.codes,
         )  # fmt: skip
 
     def callee(self, f: Any) -> tuple:
         at = self.kernels.get(id(f))
         if at is not None:
-            return ("kernel", *self.c.described[at])
+            symbol, about, phased = self.c.described[at]
+            if isinstance(symbol, str):
+                return ("kernel", symbol, about, phased)
+            return ("device kernel", self.code(symbol), about)
+        if type(f) is native.MadeOn:
+            return ("made on", f.device, self.operator(f.operator), f.named)
         if type(f) is Packed:
             return ("packed", self.operator(f.pack), f.at_once)
         if f is native.copy_into:
@@ -209,6 +233,13 @@ class Writer:
         if op is not None and op.native is not None and op.native.inplace is f:
             return (op.name, True)
         raise NotKept
+
+    def code(self, made: tuple) -> int:
+        """Groups may share one."""
+        at = next((i for i, one in enumerate(self.codes) if one is made), len(self.codes))
+        if at == len(self.codes):
+            self.codes.append(made)
+        return at
 
     def entries(self, entries: tuple) -> tuple[bool, tuple]:
         """(whether they are what the program takes, without anything to be read, the entries)."""
@@ -254,8 +285,10 @@ class Reader:
 
     def __init__(self, folder: str, held: tuple) -> None:
         self.folder = folder
-        self.asked, self.artifact, self.inputs, self.instructions, self.outputs, kept = held
-        self.constants = [constant(*one) for one in kept]
+        self.asked, self.artifact, self.inputs, self.instructions, self.outputs, *kept = held
+        constants, codes = kept
+        self.constants = [constant(*one) for one in constants]
+        self.codes = [native.device_kernel(*one) for one in codes]
         self.library: cache.Library | None = None
 
     def program(self) -> Any:
@@ -283,6 +316,12 @@ class Reader:
                     phased = (cache.pointer(library, phased[0]), *phased[1:])
                 code = cache.pointer(library, symbol)
                 return native.kernel(code, native.KernelFacts(*about), library, phased)
+            case "device kernel":
+                at, about = facts
+                return native.kernel(self.codes[at], native.KernelFacts(*about), None)
+            case "made on":
+                device, made_by, named = facts
+                return native.MadeOn(device, operator(*made_by), named)
             case "packed":
                 return Packed(operator(*facts[0]), at_once=facts[1])
             case "workspace":

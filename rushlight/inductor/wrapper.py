@@ -85,7 +85,7 @@ class Wrapper:
             entries.append(self.slots[node.outs[0]])
         elif self.plan.device != "cpu" and not node.call.tensors:
             named = [p.name for p in op.parameters if p.keyword_only]
-            callee = native.made_on(self.plan.device, op.native, named)
+            callee = native.MadeOn(self.plan.device, op.native, named)
         elif op.name in ("pack_weight", "pack_convolution"):  # kept while the weight is the same
             callee = Packed(callee, at_once=op.name == "pack_convolution")
         outs = self.emit(callee, entries, [identifier(o) for o in node.outs], name)

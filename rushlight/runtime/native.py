@@ -114,20 +114,21 @@ def size(x: Any, dim: int) -> int:
     return x.size(dim)
 
 
-def made_on(device: str, operator: Callable, named: Sequence[str]) -> Callable:
+class MadeOn:
     """An operator without operands whose results go to a device, called with all its arguments in
     order; the last of them are `named`."""
-    there = _core.resolve_device(device)
 
-    def make(*arguments: Any) -> Any:
-        at = len(arguments) - len(named)
-        before = _core.set_creation_device(there)
+    def __init__(self, device: str, operator: Callable, named: Sequence[str]) -> None:
+        self.device, self.operator, self.named = device, operator, tuple(named)
+        self.there = _core.resolve_device(device)
+
+    def __call__(self, *arguments: Any) -> Any:
+        at = len(arguments) - len(self.named)
+        before = _core.set_creation_device(self.there)
         try:
-            return operator(*arguments[:at], **dict(zip(named, arguments[at:])))
+            return self.operator(*arguments[:at], **dict(zip(self.named, arguments[at:])))
         finally:
             _core.set_creation_device(before)
-
-    return make
 
 
 def is_other_strides(error: IndexError) -> bool:

@@ -2,11 +2,13 @@
 device; the same results as on the CPU. The loops of each kernel run as C++ in the stand-in driver.
 """
 
+import tempfile
+
 import stand_in
 
 import rushlight as rl
-from rushlight import nn, trace
-from rushlight.inductor import codegen, device_code, device_loops
+from rushlight import config, nn, trace
+from rushlight.inductor import codegen, device_code, device_loops, recall
 from rushlight.nn import functional as F
 from rushlight.runtime import cache, native
 
@@ -47,6 +49,8 @@ def built(groups, capability):
 
 LOADED = []
 device_code.build_groups = built
+# Programs are not kept: their images name code of this process.
+keep, recall.keep = recall.keep, lambda *_: None
 
 
 def close(a, b):
@@ -97,6 +101,39 @@ def check_an_unaligned_view_is_taken():
     there = x.cuda()[1:]
     assert there.data_ptr() % 16
     close(compiled(there), rl.exp(x[1:]) * 2)
+
+
+def check_a_program_is_found_again_with_its_kernels():
+    def run(x, w, b):
+        mask = rl.arange(8, device=x.device) > rl.arange(8, device=x.device).view(8, 1)
+        y = rl.relu(F.linear(x, w, b)) * 2 + x.sum()
+        return rl.where(mask, y, y.flip(0)).sum(1), rl.softmax(y, 1)
+
+    found, lowered, recalled = [], [], []
+
+    def counting(*groups):
+        lowered.append(groups)
+        return built(*groups)
+
+    def find(*asked):
+        recalled.append(real(*asked))
+        return recalled[-1]
+
+    real, recall.find = recall.find, find
+    recall.keep, device_code.build_groups = keep, counting
+    inputs = [rl.randn(*s).cuda().requires_grad_() for s in ((8, 8), (8, 8), (8,))]
+    try:
+        with config.changed(cache_dir=tempfile.mkdtemp()):
+            for _ in range(2):
+                outs = rl.compile(run)(*inputs)
+                found.append([*outs, *rl.autograd.grad(sum(o.sum() for o in outs), inputs)])
+    finally:
+        recall.find, recall.keep, device_code.build_groups = real, lambda *_: None, built
+    assert len(lowered) == 2 and recalled[:2] == [None, None], recalled
+    assert [type(r) for r in recalled[2:]] == [recall.Recalled] * 2, recalled
+    for a, b in zip(*found):
+        close(b, a.detach().cpu())
+    assert "fused_" in recalled[2].text  # lowered now, for who asks
 
 
 class Block(nn.Module):
