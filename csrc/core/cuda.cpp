@@ -4,6 +4,7 @@
 #include "cuda.h"
 
 #include "convert.h"
+#include "released.h"
 #include "rt/cublas.h"
 #include "rt/cuda_memory.h"
 #include "rt/cuda_queue.h"
@@ -377,6 +378,15 @@ PyObject* library_missing(PyObject*, PyObject* name) {
     return PyUnicode_FromString(vendor_library(text).missing().c_str());
   });
 }
+PyObject* library_prepare(PyObject*, PyObject* args) {
+  return guarded([&] {
+    int device;
+    parse(args, "i", &device);
+    cuda::check_device(device);
+    run_released(nullptr, 0, [&] { cuda::cublas_prepare(device); });
+    return none();
+  });
+}
 PyObject* pad_products(PyObject*, PyObject* args) {
   int set = -1;
   if (!PyArg_ParseTuple(args, "|i", &set)) return nullptr;
@@ -462,6 +472,8 @@ PyMethodDef cuda_functions[] = {
     {"cuda_library_look_for", library_look_for, METH_VARARGS,
         "('cublaslt', 'cudnn' or 'cupti', paths or names): opened at first use"},
     {"cuda_library_missing", library_missing, METH_O, "why, in words; empty: it works"},
+    {"cuda_library_prepare", library_prepare, METH_VARARGS,
+        "(device): opens cuBLASLt and makes its handle, without the GIL"},
     {"cuda_pad_products", pad_products, METH_VARARGS,
         "(every=-1) -> what was: whether even small products of half types are padded (for tests)"},
     {"cuda_launch_thread", launch_thread, METH_VARARGS,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,19 @@ void check_status(Status s, const char* op, const char* what) {
   if (s != 0) fail(ErrorKind::Runtime, "[%s] cuBLASLt refuses: status %d (%s)", op, s, what);
 }
 
+// The library's handle of a device whose context is this thread's.
+Handle handle_of(int device, const char* op) {
+  static std::mutex one_makes_it;
+  std::lock_guard<std::mutex> hold(one_makes_it);
+  Handle& handle = library().handles[device];
+  if (!handle) {
+    Handle made = nullptr;
+    check_status(library().create(&made), op, "cublasLtCreate");
+    handle = made;
+  }
+  return handle;
+}
+
 int type_of(DType d) {
   switch (d) {
     case DType::Float16:
@@ -169,8 +183,7 @@ struct DeviceGemm {
       if (r.key == key) return r;
     Library& l = library();
     activate(device);
-    Handle& handle = l.handles[device];
-    if (!handle) check_status(l.create(&handle), op.c_str(), "cublasLtCreate");
+    const Handle handle = handle_of(device, op.c_str());
     Ready r{};
     r.key = key;
     const bool wide = dtype == DType::Float64;
@@ -239,6 +252,12 @@ static_assert(sizeof(Product) <= kQueuedWords * sizeof(uint64_t));
 }  // namespace
 
 VendorLibrary& cublas() { return library().so; }
+
+void cublas_prepare(int device) {
+  if (!cublas().missing().empty()) return;
+  ready(device);
+  handle_of(device, "prepare");
+}
 
 bool tf32_allowed(int set) {
   const bool before = allow_tf32;

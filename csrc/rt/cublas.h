@@ -10,6 +10,8 @@
 namespace rl::cuda {
 
 VendorLibrary& cublas();
+// What its first product would wait for: opened, and its handle made. Any thread may call it.
+void cublas_prepare(int device);
 // of float32 products; 0 or 1 sets it first; returns what was
 bool tf32_allowed(int set = -1);
 bool device_gemm_takes(DType operands, DType out);  // and the library is there

@@ -7,11 +7,13 @@
 namespace rl::cuda {
 
 void VendorLibrary::look_for(std::vector<std::string> names) {
+  std::lock_guard<std::mutex> hold(mutex_);
   names_ = std::move(names);
   if (!missing_.empty()) looked_ = false;
 }
 
-const std::string& VendorLibrary::missing() {
+std::string VendorLibrary::missing() {
+  std::lock_guard<std::mutex> hold(mutex_);
   if (!looked_) open();
   return missing_;
 }

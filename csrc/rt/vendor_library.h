@@ -1,6 +1,7 @@
 // A library of the GPU's vendor, opened at first use.
 // Invariant: what went wrong is kept and told again, until other names are given.
 #pragma once
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,10 +23,12 @@ class VendorLibrary {
   // Paths, or names for the loader: the first that opens is taken. One that is open stays.
   void look_for(std::vector<std::string> names);
   // Why its symbols cannot be used, in words; empty: they can.
-  const std::string& missing();
+  std::string missing();
 
  private:
   void open();
+
+  std::mutex mutex_;  // a thread of its own may open it, while a graph is captured
 
   const char *title_, *package_;
   std::vector<Symbol> symbols_;

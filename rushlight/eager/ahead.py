@@ -1,14 +1,16 @@
 """What a library makes when it is first used, made on another core while a graph is captured.
 
 Takes the products that a capture meets. A library is opened once a process, and what the first call
-would wait for (milliseconds, up to 30) is over when the graph runs. Nothing is computed here:
+would wait for (milliseconds, up to 30; a tenth of a second on a GPU) is over when the graph runs. Nothing is computed here:
 whatever fails is left to that first call.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from rushlight import _core  # type: ignore[attr-defined]
@@ -17,11 +19,16 @@ LEAST = 1 << 18  # multiply-adds: smaller products do not go to this library (cs
 BATCHED = frozenset(("bmm", "baddbmm", "matmul", "scaled_dot_product_attention"))
 PRODUCTS = BATCHED | {"mm", "addmm", "linear", "convolution", "conv1d", "conv2d", "conv3d"}
 DTYPES = ("float32", "bfloat16", "float16")
-begun: dict[bool, threading.Thread] = {}  # with gaps or without -> who prepares for that
+# with gaps or without, or a GPU's number -> who prepares for that
+begun: dict[bool | str, threading.Thread] = {}
 
 
 def notice(name: str, operands: Any, work: int) -> None:
     """A product of `work` multiply-adds on operands of these layouts was captured."""
+    if operands[0].device.startswith("cuda"):
+        if "conv" not in name and work:
+            prepare_gpu(operands[0].device)
+        return
     if work < LEAST or not all(x.device == "cpu" and x.dtype in DTYPES for x in operands):
         return
     gaps = name in BATCHED and operands[0].dtype == "float32" and any(map(has_gaps, operands))
@@ -41,9 +48,22 @@ def prepare(gaps: bool) -> None:
     """Begins once a process; with one processor there is nobody to do it beside."""
     if gaps in begun or (not gaps and begun) or len(os.sched_getaffinity(0)) < 2:
         return
-    thread = threading.Thread(target=_core.library_prepare, args=(gaps,), name="rushlight-ahead")
-    begun[gaps] = thread
-    thread.start()
+    begin(gaps, _core.library_prepare, gaps)
+
+
+def prepare_gpu(device: str) -> None:
+    """Opening cuBLASLt and making its handle takes a tenth of a second."""
+    if device not in begun and len(os.sched_getaffinity(0)) > 1:
+        begin(device, _core.cuda_library_prepare, int(device.partition(":")[2] or 0))
+
+
+def begin(key: bool | str, prepares: Callable[[Any], Any], given: Any) -> None:
+    def run() -> None:
+        with contextlib.suppress(RuntimeError):  # left to the first call, which says it better
+            prepares(given)
+
+    begun[key] = threading.Thread(target=run, name="rushlight-ahead")
+    begun[key].start()
 
 
 def wait() -> None:

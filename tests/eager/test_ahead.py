@@ -48,6 +48,15 @@ def test_a_batch_with_gaps_is_told_from_one_without(asked):
     assert not ahead.has_gaps(dense((128, 32), "float32"))
 
 
+def test_a_gpu_has_its_own_library(asked, monkeypatch):
+    begun = []
+    monkeypatch.setattr(ahead, "begin", lambda key, _, number: begun.append((key, number)))
+    there = Layout((64, 64), (64, 1), "bfloat16", device="cuda:1")
+    ahead.notice("mm", (there, there), 64**3)
+    ahead.notice("conv2d", (there, there), 64**3)
+    assert begun == [("cuda:1", 1)] * (len(os.sched_getaffinity(0)) > 1) and asked == []
+
+
 def test_symbolic_sizes_leave_no_guards(asked):
     f = rl.compile(lambda x: x.transpose(0, 1) @ x.permute(1, 2, 0), backend="eager", dynamic=True)
     for n in (40, 50, 60):
