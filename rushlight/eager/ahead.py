@@ -1,8 +1,8 @@
 """What a library makes when it is first used, made on another core while a graph is captured.
 
 Takes the products that a capture meets. A library is opened once a process, and what the first call
-would wait for (milliseconds, up to 30; a tenth of a second on a GPU) is over when the graph runs. Nothing is computed here:
-whatever fails is left to that first call.
+would wait for (milliseconds, up to 30; on a GPU the loading of a large library) is over when the
+graph runs. Nothing is computed here: whatever fails is left to that first call.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def prepare(gaps: bool) -> None:
 
 
 def prepare_gpu(device: str) -> None:
-    """Opening cuBLASLt and making its handle takes a tenth of a second."""
+    """cuBLASLt is opened, and its handle made."""
     if device not in begun and len(os.sched_getaffinity(0)) > 1:
         begin(device, _core.cuda_library_prepare, int(device.partition(":")[2] or 0))
 
