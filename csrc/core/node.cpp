@@ -163,14 +163,24 @@ HookHandle* handle_of(PyObject* o) { return reinterpret_cast<HookHandle*>(o); }
 
 PyObject* handle_remove(PyObject* o, PyObject*) {
   HookHandle* h = handle_of(o);
-  if (PyDict_DelItem(h->hooks, h->id) < 0) PyErr_Clear();
+  if (h->hooks && PyDict_DelItem(h->hooks, h->id) < 0) PyErr_Clear();
   Py_RETURN_NONE;
 }
 PyObject* handle_enter(PyObject* o, PyObject*) { return Py_NewRef(o); }
 PyObject* handle_exit(PyObject* o, PyObject*) { return handle_remove(o, nullptr); }
 PyObject* handle_id(PyObject* o, void*) { return Py_NewRef(handle_of(o)->id); }
+int handle_traverse(PyObject* o, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(o));
+  Py_VISIT(handle_of(o)->hooks);  // a hook that removes itself holds its handle
+  return 0;
+}
+int handle_clear(PyObject* o) {
+  Py_CLEAR(handle_of(o)->hooks);
+  return 0;
+}
 void handle_dealloc(PyObject* o) {
   PyTypeObject* type = Py_TYPE(o);
+  PyObject_GC_UnTrack(o);
   Py_XDECREF(handle_of(o)->hooks);
   Py_XDECREF(handle_of(o)->id);
   type->tp_free(o);
@@ -335,10 +345,11 @@ PyMethodDef handle_methods[] = {
 };
 PyGetSetDef handle_getset[] = {
     {"id", handle_id, nullptr, nullptr, nullptr}, {nullptr, nullptr, nullptr, nullptr, nullptr}};
-PyType_Slot handle_slots[] = {{Py_tp_dealloc, fn(handle_dealloc)}, {Py_tp_methods, handle_methods},
-    {Py_tp_getset, handle_getset}, {0, nullptr}};
+PyType_Slot handle_slots[] = {{Py_tp_dealloc, fn(handle_dealloc)},
+    {Py_tp_traverse, fn(handle_traverse)}, {Py_tp_clear, fn(handle_clear)},
+    {Py_tp_methods, handle_methods}, {Py_tp_getset, handle_getset}, {0, nullptr}};
 PyType_Spec handle_spec = {"rushlight._core.RemovableHandle", sizeof(HookHandle), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
 
 PyMethodDef saved_methods[] = {
     {"unpack", saved_get, METH_VARARGS, "the tensor, after its version is checked"},

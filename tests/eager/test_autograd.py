@@ -318,6 +318,18 @@ def test_saved_tensors_are_freed_by_backward():
     assert _core.allocator_stats()["in_use"] <= held - (1 << 22) + 4096
 
 
+def test_a_hook_that_holds_its_handle_is_collected():
+    def step():
+        y, scale = rl.ones(3, requires_grad=True) * 2, rl.ones(3)
+        handle = y.register_hook(lambda g: g * scale * (handle.id >= 0))
+        y.sum().backward()
+        return weakref.ref(scale)
+
+    gone = step()
+    gc.collect()
+    assert gone() is None
+
+
 def test_cycles_through_hooks_are_collected():
     x = rl.ones(3, requires_grad=True)
     y = x * 2
