@@ -77,7 +77,7 @@ function drawModel() {
     const g = new dagre.graphlib.Graph({multigraph: false, compound: true}).setGraph({rankdir: "TB", nodesep: 18, ranksep: 34, edgesep: 8}).setDefaultEdgeLabel(() => ({}));
     for (const [id, n] of shown) {
       const label = n.group ? n.group.replace(/^.*\.(?=[^.]*[A-Za-z])/, "") : n.op, second = n.group ? [count(inside[id], "operator"), params[id] ? `${many(params[id])} parameter${params[id] === 1 ? "" : "s"}` : ""].filter(Boolean).join(", ") : n.layout.replace(/\.strides.*$/, "");
-      n.label = label; n.second = second.length > 34 ? second.slice(0, 33) + "\u2026" : second;
+      n.label = label; n.second = !n.group && second.length > 34 ? second.slice(0, 33) + "\u2026" : second;
       g.setNode(id, {width: Math.max(80, 7.6 * Math.max(label.length, n.second.length * .8) + 16), height: 40});
     }
     const frames = new Map();  // open module -> the frame around what is in it
