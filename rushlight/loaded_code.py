@@ -329,12 +329,15 @@ class Generated:
 
             atexit.register(shutil.rmtree, _folder, True)
             self.library.dnnl_set_jit_profiling_jitdumpdir(_folder.encode())
+        _asking.append(self)
         self.library.dnnl_set_jit_profiling_flags(JITDUMP)
         self.begun = sum(os.path.getsize(file) for file in dumps())
 
     def stop(self) -> None:
         if self.library is not None:
-            self.library.dnnl_set_jit_profiling_flags(DEFAULT)
+            _asking.remove(self)
+            if not _asking:  # recordings nest
+                self.library.dnnl_set_jit_profiling_flags(DEFAULT)
             for file in dumps():
                 self.functions += read_dump(file, self.begun)
 
@@ -343,6 +346,7 @@ class Generated:
 
 
 _folder = ""
+_asking: list[Generated] = []
 JITDUMP, DEFAULT = 4, 1  # dnnl_jit_profile_t: a dump as perf reads it; VTune's, which it has on
 
 
