@@ -195,7 +195,10 @@ class Sym:
         return hash(frozenset(self.terms.items()))
 
     def __index__(self):
-        return int(self)
+        """Python's own code asks for a plain int (math.sqrt, range): from now on it is this one."""
+        value = int(self)
+        self.ask("==", value, True)
+        return value
 
     def __floordiv__(self, other):
         if divided := divide(self, other):

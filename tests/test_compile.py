@@ -88,6 +88,14 @@ def test_backward_knows_sizes_of_what_is_not_saved(dynamic):
             same(one, grads[0])
 
 
+def test_attention_is_scaled_by_the_width_of_each_call():
+    f = lambda x: F.scaled_dot_product_attention(x, x * 2, x)
+    compiled = rl.compile(f, dynamic=True)
+    for n, width in ((4, 3), (6, 3), (5, 4), (4, 9)):
+        x = rl.randn(1, 1, n, width)
+        assert np.allclose(compiled(x).numpy(), f(x).numpy(), atol=1e-6)
+
+
 def test_a_whole_number_that_varies_is_divided_though_no_size_varies():
     def f(x, i):
         x[i // 2] = 0

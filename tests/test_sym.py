@@ -1,6 +1,7 @@
 """Symbolic sizes: what bounds decide leaves no guard, what a guard excludes is never decided."""
 
 import itertools
+import math
 import random
 from math import inf
 
@@ -145,3 +146,10 @@ def test_answers_hold_wherever_the_guards_do(seed):
             for relation, x, y, answer in asked:
                 assert getattr(at(x, values), relation)(at(y, values)) is answer
     assert sym.hint(made[0]) == env.hints["a"]
+
+
+def test_what_python_takes_for_a_plain_int_is_fixed():
+    env = ShapeEnv()
+    n = env.size("n", 4)
+    assert math.sqrt(n) == 2.0
+    assert ("n == 4", True) in env.guards
