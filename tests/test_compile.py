@@ -88,6 +88,18 @@ def test_backward_knows_sizes_of_what_is_not_saved(dynamic):
             same(one, grads[0])
 
 
+def test_backward_knows_what_a_quotient_of_sizes_is_made_of():
+    f = lambda x: rl.stack([x, x * 2], 1).flatten(0, 1)[::2].sin()
+    compiled = rl.compile(f, dynamic=True)
+    for n in (4, 6, 5):
+        grads = []
+        for g in (f, compiled):
+            x = rl.ones(n, 3, requires_grad=True)
+            g(x).sum().backward()
+            grads.append(x.grad)
+        assert np.allclose(*(x.numpy() for x in grads))
+
+
 def test_attention_is_scaled_by_the_width_of_each_call():
     f = lambda x: F.scaled_dot_product_attention(x, x * 2, x)
     compiled = rl.compile(f, dynamic=True)

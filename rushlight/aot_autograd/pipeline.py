@@ -189,12 +189,8 @@ def split_joint(joint: Graph, graph: Graph, positions: tuple[int, ...]) -> Pair:
 def sizes_lost(backward: Graph) -> tuple[str, ...]:
     """Symbols that its calls compute with and that are no size of what it is given: sizes of
     forward's inputs that are not saved."""
-    lone = (
-        next(iter(sym.names(n)))
-        for v in backward.inputs
-        for n in v.shape
-        if isinstance(n, sym.Sym) and n.terms == {(str(n),): 1}
-    )
+    alone = lambda n: isinstance(n, sym.Sym) and n.terms == {(str(n),): 1}
+    lone = (str(n) for v in backward.inputs for n in v.shape if alone(n))
     known = {*backward.numbers, *lone}
     used: set[str] = set()
     for node in backward.calls:
