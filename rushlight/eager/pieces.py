@@ -30,6 +30,8 @@ def split(self, split_size_or_sections=None, dim=0, *, split_size=None):
     of sizes.
     """
     k = split_size if split_size_or_sections is None else split_size_or_sections
+    if not self.dim():
+        raise RuntimeError("[split] expects at least a 1-dimensional tensor")
     n = self.size(dim)
     if type(k) is int and k > 0 and n:
         if type(self) is Tensor and not is_compiling():
@@ -62,6 +64,8 @@ def chunk(self, chunks, dim=0):
     """At most so many pieces of equal size; the last may be smaller."""
     if chunks < 1:
         raise RuntimeError(f"[chunk] expects `chunks` to be greater than 0, got: {chunks}")
+    if not self.dim():
+        raise RuntimeError("[chunk] expects at least a 1-dimensional tensor")
     n = self.size(dim)
     if n == 0:
         return split(self, (0,) * chunks, dim)

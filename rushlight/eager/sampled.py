@@ -113,9 +113,11 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
             f"[gradient] expected spacing to be unspecified, a scalar, or a list of length equal to"
             f" {len(dims)}, got {len(steps)}"
         )
+    if x.dtype is _core.bool:
+        raise RuntimeError("[gradient] subtraction with bool tensors is not supported")
     if not x.is_floating_point() and not x.is_complex():
         x = x.to(factories.get_default_dtype())
-    return [slope(x, d, h, edge_order) for d, h in zip(dims, steps)]
+    return tuple([slope(x, d, h, edge_order) for d, h in zip(dims, steps)])
 
 
 def slope(x, dim, h, order):

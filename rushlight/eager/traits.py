@@ -313,6 +313,8 @@ METHODS = {
     "map_": map_,
     "sum_to_size": sum_to_size,
     **{n: loaded("series", n) for n in ("corrcoef", "cov", "cross", "diagonal_scatter")},
+    **{n: loaded("copies", n) for n in ("unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes")},
+    "narrow_copy": lambda self, dim, start, length: self.narrow(dim, start, length).clone(),
     **{n: loaded("shared", n) for n in ("is_shared", "share_memory_")},
     **{
         n: loaded("sampled", n)

@@ -1,16 +1,17 @@
 """Assembled outputs: (view of the output, what is written through it), in order. The last write wins."""
 from . import promotion
 from .declare import assemble, composition
-from .layouts import concatenated, like_first, like_size, positive, shaped, stacked
+from .layouts import concatenated, like_first, like_size, passed_over, positive, shaped, stacked
 from .samples import call, t
 from .views import as_strided, diagonal, narrow, permute, product, reshape, select, slice
 
 
 @assemble("cat(Tensor[] tensors, int dim=0) -> Tensor", layout=concatenated(), method=False,
-          autocast="promote", samples=(call([t(2, 3), t(4, 3)], 0), call([t(2, 3), t(2, 1), t(2, 2)], 1), call([t(2, 3), t(2, 3, dtype="float64")], -1)))
+          autocast="promote", samples=(call([t(2, 3), t(4, 3)], 0), call([t(2, 3), t(2, 1), t(2, 2)], 1), call([t(2, 3), t(2, 3, dtype="float64")], -1),
+                                       call([t(0), t(2, 3), t(2, 1)], 1)))
 def cat(tensors, dim):
     start = 0
-    for x in tensors:
+    for x in [x for x in tensors if not passed_over(x)] or tensors:
         stop = start + x.shape[dim]
         yield (lambda out, start=start, stop=stop: slice(out, dim, start, stop, 1)), x
         start = stop
@@ -20,6 +21,9 @@ def cat(tensors, dim):
 def _(g, tensors, dim):
     start, parts = 0, []
     for x in tensors:
+        if passed_over(x):
+            parts.append(reshape(slice(g, dim, 0, 0, 1), (0,)))
+            continue
         parts.append(slice(g, dim, start, start + x.shape[dim], 1))
         start = start + x.shape[dim]
     return (parts,)

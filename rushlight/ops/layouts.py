@@ -469,18 +469,24 @@ class matmul(broadcast):
         return [dense(shape, dtypes_[0], None, a.device)]
 
 
+def passed_over(x):
+    """Whether `cat` takes nothing of x: a tensor of shape [0] may stand beside tensors of any rank."""
+    return x.rank == 1 and isinstance(x.shape[0], int) and x.shape[0] == 0
+
+
 class concatenated(broadcast):
     """Like the first tensor, with the sizes along `dim` added up."""
     def infer(self, a, dtypes_):
         if not a.tensors:
             raise ValueError(f"[{a.op_name}] expected a non-empty list of Tensors")
-        first, dim = a.tensors[0], a["dim"]
+        tensors, dim = [x for x in a.tensors if not passed_over(x)] or a.tensors, a["dim"]
+        first = tensors[0]
         for i, x in enumerate(a.tensors):
             if x.rank == 0:
                 raise RuntimeError(f"[{a.op_name}] zero-dimensional tensor (at position {i}) cannot be concatenated")
         dim = positive(dim, first.rank)[0]
         total = 0
-        for x in a.tensors:
+        for x in tensors:
             if x.rank != first.rank or any(not m == n for d, (m, n) in enumerate(zip(x.shape, first.shape)) if d != dim):
                 raise ShapeError(f"[{a.op_name}] Sizes of tensors must match except in dimension {dim}, got "
                                  f"{first.layout} and {x.layout}")

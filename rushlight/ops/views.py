@@ -340,7 +340,9 @@ def adjoint(x):
 @composition("flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)",
              samples=(call(t(2, 3, 4)), call(t(2, 3, 4), 1), call(t())))
 def flatten(x, start, end):
+    start, end = wrapped(start, x.rank), wrapped(end, x.rank)
     if x.rank == 0:
         return reshape(x, (1,))
-    start, end = wrapped(start, x.rank), wrapped(end, x.rank)
+    if start > end:
+        raise RuntimeError(f"[flatten] start_dim cannot come after end_dim, got {start} and {end}")
     return reshape(x, (*x.shape[:start], product(x.shape[start:end + 1]), *x.shape[end + 1:]))

@@ -137,3 +137,35 @@ def test_hardshrink_is_a_method(oracle):
 def test_median_of_no_bools(oracle):
     assert rl.zeros(0, dtype=rl.bool).median().item() is True
     assert oracle.zeros(0, dtype=oracle.bool).median().item() is True
+
+
+def test_cat_takes_nothing_of_a_tensor_without_elements(oracle):
+    """`found = tensor([])`, then `found = cat([found, batch])`."""
+    found = []
+    for lib in (rl, oracle):
+        x = lib.ones(2, 3, requires_grad=True)
+        empty = lib.tensor([], requires_grad=True)
+        y = lib.cat([empty, x, x * 2, empty], dim=-1)
+        y.sum().backward()
+        whole = lib.cat([lib.tensor([]), lib.arange(3)])
+        found.append((y.tolist(), x.grad.tolist(), empty.grad.tolist(), whole.tolist()))
+        assert whole.dtype is lib.float32
+        assert tuple(lib.cat([lib.tensor([]), lib.tensor([])]).shape) == (0,)
+        with pytest.raises(RuntimeError):
+            lib.cat([lib.ones(2, 3), lib.ones(1)])
+        with pytest.raises((RuntimeError, IndexError)):
+            lib.cat([lib.tensor([]), lib.ones(2, 3)], 2)
+    assert found[0] == found[1]
+    f = rl.compile(lambda e, x: rl.cat([e, x * 2]) + 1)
+    assert f(rl.tensor([]), rl.ones(2, 3)).tolist() == [[3.0] * 3] * 2
+
+
+def test_dims_of_pieces_that_are_refused(oracle):
+    for lib in (rl, oracle):
+        x = lib.ones(())
+        for call in (lambda: x.split(2), lambda: x.chunk(2), lambda: lib.ones(2, 3).flatten(-1, 0)):
+            with pytest.raises(RuntimeError):
+                call()
+        with pytest.raises(IndexError):
+            x.flatten(1)
+        assert type(lib.gradient(lib.ones(3))) is tuple
