@@ -30,6 +30,7 @@ from rushlight.fx.graph import (
 )
 from rushlight.fx.rewrite import merge_equal_calls, remove_dead_code
 from rushlight.ops.declare import Arguments, Op
+from rushlight.ops.layouts import passed_over
 from rushlight.ops.values import TABLE
 
 from .scheduler import counts_elements, device_of, fusible
@@ -272,6 +273,8 @@ def pushed(editor: Editor, cat: Node) -> tuple[Node, list[Node]] | None:
     if out in editor.outputs or len(editor.users[out]) != 1 or len(pieces) > PIECES:
         return None
     (user,) = editor.users[out]
+    if any(passed_over(p) for p in pieces):
+        return None
     dim = cat.arguments[1] % out.rank
     sizes = [p.shape[dim] for p in pieces]
     if not elementwise(user) or not all(isinstance(n, int) and n > 0 for n in sizes):

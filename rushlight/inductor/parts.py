@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rushlight.fx.graph import Node, Var
-from rushlight.ops.layouts import Layout
+from rushlight.ops.layouts import Layout, passed_over
 from rushlight.ops.values import TABLE
 
 from .groups import CallStep, Group
@@ -49,7 +49,7 @@ def cat(node: Node) -> Whole:
     tensors, dim = node.arguments
     dim %= node.outs[0].rank
     pieces, start = [], 0
-    for x in tensors:
+    for x in [x for x in tensors if not passed_over(x)] or tensors:
         stop = start + x.shape[dim]
         pieces.append((x, (("slice", (dim, start, stop, 1)),)))
         start = stop

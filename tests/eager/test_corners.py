@@ -169,3 +169,9 @@ def test_dims_of_pieces_that_are_refused(oracle):
         with pytest.raises(IndexError):
             x.flatten(1)
         assert type(lib.gradient(lib.ones(3))) is tuple
+
+
+def test_cat_of_an_empty_one_before_elementwise_calls_in_a_graph():
+    f = rl.compile(lambda e, x, y: (rl.cat([e, x, x], 1) * y).relu())
+    e, x, y = rl.tensor([]), rl.randn(3, 4), rl.randn(3, 8)
+    assert f(e, x, y).equal((rl.cat([x, x], 1) * y).relu())
