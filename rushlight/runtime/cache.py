@@ -133,11 +133,14 @@ def build_into(
     handle, fresh = tempfile.mkstemp(suffix=".part", dir=folder)
     os.close(handle)
     try:
-        toolchain.build(tools, source, fresh)
-        with open(fresh, "rb") as file:
-            content = file.read()
-        with open(fresh, "ab") as file:
-            file.write(end_of(content, key))
+        # The compiler writes elsewhere: a full folder is not its failure.
+        with tempfile.TemporaryDirectory(prefix="rushlight-") as elsewhere:
+            built = os.path.join(elsewhere, "built.so")
+            toolchain.build(tools, source, built)
+            with open(built, "rb") as file:
+                content = file.read()
+        with open(fresh, "wb") as file:
+            file.write(content + end_of(content, key))
         os.chmod(fresh, 0o600)
         os.replace(fresh, path)
     finally:
