@@ -97,11 +97,11 @@ def take_along(graph: Graph) -> tuple[Graph, list[Reason]]:
     reasons: list[Reason] = []
     found: dict[Node, Chain] = {}
     inside: set[Node] = set()
-    if native.packed_bytes("float32", 64, 64) < 0:
+    every = [n for n in graph.calls if n.op.name == "convolution"]
+    here = [n for n in every if n.outs[0].layout.device == "cpu"]
+    if not here or native.packed_bytes("float32", 64, 64) < 0:  # asked last: it opens the library
         return graph, reasons
-    for node in graph.calls:
-        if node.op.name != "convolution" or node.outs[0].layout.device != "cpu":
-            continue
+    for node in here:
         why = why_stays(graph, node)
         if why:
             reasons.append(refuse("packing.stays", node.op.name, why, where=node.where or None))

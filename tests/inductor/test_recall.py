@@ -247,6 +247,14 @@ def test_a_machine_that_answers_otherwise_misses(monkeypatch):
     assert type(lowered(graph, frozen=True)) is not recall.Recalled
 
 
+def test_a_graph_without_products_asks_the_matrix_library_nothing(monkeypatch):
+    def asked(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(native, "packed_bytes", asked)
+    lowered(traced(lambda a: (a * 2).exp() + 1, x(8, 8)), frozen=True)
+
+
 def test_the_folder_is_told_of_and_cleared(folder):
     lowered(traced(lambda a: (a * 2).exp() + 1, x(8, 8)))
     (entry,) = cache.entries(ending=".program")
