@@ -15,6 +15,7 @@ from rushlight import nn
 from rushlight.nn.module import Module
 
 from .breaks import unsupported
+from .own_dicts import instance_dict
 from .tensors import load_tensor_attribute, store_tensor_attribute
 from .variables.iterators import IteratorVar
 from .variables.numbers import SymFloat, SymInt
@@ -334,10 +335,6 @@ def load_from_module(frame: Any, value: Instance, name: str) -> Any:
         if found is not NOT_FOUND:
             return found
     return NOT_FOUND
-
-
-def instance_dict(state: Any, value: Instance) -> Any:
-    return value.fields if value.fresh else InstanceDict(value)
 
 
 def store_slot(state: Any, value: Instance, name: str, new: Any) -> None:

@@ -81,6 +81,8 @@ class Capture(Operators, Wrapping):
         self.effects: list[tuple] = []  # calls to make after the graph
         self.class_writes: dict[tuple, Any] = {}
         self.made_classes: set[type] = set()
+        self.plain_dicts: list[dict] = []  # from outside, with a name of their own
+        self.dict_owners: dict[int, Any] = {}  # id of a `__dict__` -> the new object that it is of
         self.caller: str | None = None
         self.generators: list[Any] = []
         self.stepped: list[Any] = []  # iterators from outside that were stepped

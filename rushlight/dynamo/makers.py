@@ -162,6 +162,12 @@ class Makers:
 
     def make_dict(self, value: Any) -> None:
         cls = type(value)
+        if (owner := self.state.dict_owners.get(id(value))) is not None:
+            self.prepare(owner)
+            self.load(owner)
+            self.emit(load_attr("__dict__"))
+            self.store(value)
+            return
         if cls is dict:
             self.emit(Instr("BUILD_MAP", 0))
         elif cls is collections.defaultdict:

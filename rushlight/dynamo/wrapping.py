@@ -25,6 +25,7 @@ from rushlight.fake import symbolic
 from rushlight.ops.layouts import Layout
 
 from .breaks import refuse_complex, unsupported
+from .own_dicts import may_be_own, refuse_own_dict
 from .sources import Source
 from .variables.iterators import LEAVES, TREES, wrap_iterator
 from .variables.numbers import SymFloat, SymInt
@@ -184,6 +185,8 @@ class Wrapping:
         if not is_python_class(cls):
             return self.opaque(value, source)
         self.guard("type", source, cls)
+        for other in self.plain_dicts:
+            refuse_own_dict(value, other)
         instance = Instance(self, cls, value, source)
         return self.remember(instance, value, source)
 
@@ -318,6 +321,11 @@ class Wrapping:
             self.guard("eq", source.child("attr", "maxlen"), value.maxlen)
         else:
             made = cls()
+        if cls is dict and may_be_own(source):
+            self.plain_dicts.append(value)
+            for other in self.keep:
+                if type(other) is Instance and not other.fresh:
+                    refuse_own_dict(other.real, value)
         self.shadows[id(made)] = Shadow(value, made, source)
         return self.remember(made, value, source)
 

@@ -3,6 +3,7 @@ compared."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import io
@@ -37,7 +38,7 @@ def seen(value, depth=0):
         return type(value).__name__
     if isinstance(value, rl.Tensor):
         return [type(value).__name__, value.requires_grad, freeze(value)]
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
         items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
         return [type(value).__name__, *(seen(v, depth + 1) for v in items)]
     if isinstance(value, dict):

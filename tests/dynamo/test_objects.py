@@ -11,6 +11,7 @@ import operator
 import pytest
 
 import rushlight as rl
+from rushlight.dynamo import graph_break
 
 from .both import check
 from .programs import Base, Derived, Point, collector, x
@@ -379,3 +380,53 @@ def global_writes(a):
 @pytest.mark.parametrize(("function", "args", "breaks"), PROGRAMS)
 def test_program(function, args, breaks):
     check(function, args, args, breaks=breaks)
+
+
+class Bag:
+    def __init__(self):
+        self.v = 1
+
+
+def its_dict(x):
+    o = Bag()
+    d = vars(o)
+    graph_break()
+    d["q"] = 2
+    o.z = 3
+    return d is vars(o), list(d), o.q
+
+
+def its_dict_elsewhere(x):
+    o, other = Bag(), Bag()
+    other.d = vars(o)
+    o.get = lambda: list(other.d)
+    graph_break()
+    o.new = x * 2
+    return o.get(), other.d is vars(o), other.d["new"]
+
+
+def another_dict(x):
+    made = {"e": 5}
+    o = Bag()
+    o.__dict__ = made
+    graph_break()
+    o.f = 6
+    return made, made is vars(o)
+
+
+@pytest.mark.parametrize("fn", [its_dict, its_dict_elsewhere, another_dict])
+def test_the_dict_of_a_new_object_is_one_behind_a_break(fn):
+    check(fn, (rl.ones(2),), (rl.ones(2),), breaks=None)
+
+
+def test_a_dict_that_is_an_arguments_dict():
+    def fn(o, d):
+        o.a = 1
+        d["b"] = 2
+        return o.b, d["a"], list(d)
+
+    compiled = rl.compile(fn, backend="eager")
+    for _ in range(3):
+        mine, theirs = Bag(), Bag()
+        assert compiled(theirs, vars(theirs)) == fn(mine, vars(mine))
+        assert vars(mine) == vars(theirs)
