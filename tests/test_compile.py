@@ -100,6 +100,16 @@ def test_backward_knows_what_a_quotient_of_sizes_is_made_of():
         assert np.allclose(*(x.numpy() for x in grads))
 
 
+def test_a_triangle_of_ones_knows_how_long_its_rows_are():
+    from rushlight.dynamo import runtime
+
+    f = lambda x: rl.ones(x.shape[0], x.shape[0]).tril().bool()
+    compiled, failures = rl.compile(f, dynamic=True), runtime.FAILURES[0]
+    for n in (4, 6):
+        same(compiled(rl.ones(n, 3)), f(rl.ones(n, 3)))
+    assert runtime.FAILURES[0] == failures
+
+
 def test_attention_is_scaled_by_the_width_of_each_call():
     f = lambda x: F.scaled_dot_product_attention(x, x * 2, x)
     compiled = rl.compile(f, dynamic=True)

@@ -344,12 +344,12 @@ class Schedule:
 
     def number_for(self, node: Node, x: Var) -> Node | None:
         """What makes an operand that is one number all over, where another operand shows the
-        space."""
+        space, rows and all."""
         maker = self.graph.makers[self.base(x)]
         if maker.kind != "call_function" or maker.op.name != "full":
             return None
-        for _, v in node.call.operands():
-            if isinstance(v, Var):
+        for name, v in node.call.operands():
+            if isinstance(v, Var) and not node.op.layout.is_per_row(name):
                 other = self.graph.makers[self.base(v)]
                 if other.kind != "call_function" or other.op.name != "full":
                     return maker
