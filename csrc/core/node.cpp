@@ -264,6 +264,7 @@ void saved_dealloc(PyObject* o) {
 PyObject* get_name(PyObject* o, void*) {
   return PyUnicode_FromString(node_name(node_of(o)).c_str());
 }
+PyObject* call_name(PyObject* o, PyObject*) { return get_name(o, nullptr); }
 PyObject* get_next(PyObject* o, void*) {
   return guarded([&] {
     Node* n = node_of(o);
@@ -306,11 +307,11 @@ void* fn(F f) {
 }
 PyMethodDef node_methods[] = {
     {"register_hook", node_hook, METH_O, "hook(grad_inputs, grad_outputs) -> grad_inputs or None"},
+    {"name", call_name, METH_NOARGS, "\"AddBackward0\""},
     {"register_prehook", node_prehook, METH_O, "hook(grad_outputs) -> grad_outputs or None"},
     {nullptr, nullptr, 0, nullptr},
 };
 PyGetSetDef node_getset[] = {
-    {"name", get_name, nullptr, "\"AddBackward0\"", nullptr},
     {"__name__", get_name, nullptr, nullptr, nullptr},
     {"next_functions", get_next, nullptr, "((node or None, output number), ...), one an operand",
         nullptr},

@@ -34,7 +34,7 @@ def remember(node):
     lines = traceback.format_stack()[:-1]
     node.metadata["traceback_"] = lines
     if state["check_nan"]:
-        node.register_hook(checker(node.name, lines))
+        node.register_hook(checker(node.name(), lines))
 
 
 def checker(name, lines):

@@ -112,7 +112,7 @@ def text(x):
             format_ = Formatter(numbers, dtype.is_floating_point)
         body = nested(shown, 7, format_, short)
     if x.grad_fn is not None:
-        suffixes.append(f"grad_fn=<{x.grad_fn.name}>")
+        suffixes.append(f"grad_fn=<{x.grad_fn.name()}>")
     elif x.requires_grad:
         suffixes.append("requires_grad=True")
     return wrapped("tensor(" + body, suffixes) + ")"

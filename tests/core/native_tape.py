@@ -29,8 +29,8 @@ def test_flags():
     y = x * 2.0
     assert x.is_leaf and x.requires_grad and x.grad_fn is None and not y.is_leaf and y.requires_grad
     assert (
-        y.grad_fn.name == "MulBackward0"
-        and y.grad_fn.next_functions[0][0].name == "AccumulateGrad"
+        y.grad_fn.name() == "MulBackward0"
+        and y.grad_fn.next_functions[0][0].name() == "AccumulateGrad"
         and y.output_nr == 0
     )
     assert y.grad_fn.next_functions[0][0].variable is x and y.grad_fn.operator is mul
@@ -124,7 +124,7 @@ def test_zeros_for_outputs_with_gaps():
 def test_programs_on_the_tape():
     x = leaf(3.0)
     y, z = OPS["square"](x), OPS["twice"](x)
-    assert y.grad_fn.name == "MulBackward0" and z.grad_fn.name == "TwiceBackward0"
+    assert y.grad_fn.name() == "MulBackward0" and z.grad_fn.name() == "TwiceBackward0"
     (y + z).sum().backward()
     assert x.grad.tolist() == [8]
 
@@ -355,7 +355,7 @@ def test_python_node():
         return g * 5.0
 
     (out,) = core.python_node((x,), backward, (y,), "FiveBackward")
-    assert out is y and y.grad_fn.name == "FiveBackward"
+    assert out is y and y.grad_fn.name() == "FiveBackward"
     (y * 2.0).sum().backward()
     assert x.grad.tolist() == [10, 10] and seen == [[2, 2]]
     assert core.python_node((tensor([1.0]),), backward, (tensor([1.0]),), "N")[0].grad_fn is None
@@ -448,7 +448,7 @@ def test_constants_end_gradients():
     y = x * 3.0
     z = y * 1.0
     zero(y)
-    assert y.requires_grad and y.grad_fn.name == "ZeroBackward0"
+    assert y.requires_grad and y.grad_fn.name() == "ZeroBackward0"
     (y * 2.0 + z).sum().backward()
     assert x.grad.tolist() == [3, 3]
     y = x * 3.0
