@@ -70,7 +70,10 @@ def fingerprint(result) -> list[float]:
     while isinstance(result, (tuple, list)):
         result = result[0]
     if hasattr(result, "detach"):
-        array = result.detach().numpy()
+        result = result.detach()
+        if str(result.dtype).endswith("bfloat16"):  # numpy has none
+            result = result.float()
+        array = result.numpy()
     elif hasattr(result, "shape"):
         import numpy as np
 

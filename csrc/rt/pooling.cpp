@@ -209,14 +209,22 @@ void max_channels(const Geometry& g, const Planes& x, const Planes& y, int64_t* 
 template <class T>
 void max_plane(const Geometry& g, const Planes& x, const T* from, T* to, int64_t step, int64_t* at) {
   pixels(g, 0, g.area(), [&](int64_t o, const Window& a, const Window& b, const Window& c) {
-    T best = lowest<T>();
-    int64_t where = (a.begin * x.sizes[1] + b.begin) * x.sizes[2] + c.begin;
+    const int64_t first = (a.begin * x.sizes[1] + b.begin) * x.sizes[2] + c.begin;
+    T best = lowest<T>(), all = 0;
+    int64_t where = first;
     elements(x, a, b, c, [&](int64_t i) {
       const T v = from[i * x.step];
-      const bool more = (v > best) | (v != v);  // no branch: nobody can guess which is the largest
-      best = more ? v : best;
-      where = more ? i : where;
+      all += v;
+      where = v > best ? i : where;  // no branch: nobody can guess which is the largest
+      best = v > best ? v : best;
     });
+    if (all != all) {  // a NaN, or both infinities
+      best = lowest<T>(), where = first;
+      elements(x, a, b, c, [&](int64_t i) {
+        const T v = from[i * x.step];
+        if (v > best || v != v) best = v, where = i;
+      });
+    }
     to[o * step] = best;
     at[o * step] = where;
   });

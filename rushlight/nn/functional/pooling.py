@@ -8,8 +8,10 @@ from rushlight import eager
 from rushlight.nn.functional.shared import kernel
 
 avg_pool1d, avg_pool2d, avg_pool3d = (kernel(f"avg_pool{n}d") for n in (1, 2, 3))
-_MAX = {n: kernel(f"max_pool{n}d") for n in (1, 2, 3)}
-_MAX_WITH_INDICES = {n: kernel(f"max_pool{n}d_with_indices") for n in (1, 2, 3)}
+_max_pool1d, _max_pool2d, _max_pool3d = (kernel(f"max_pool{n}d") for n in (1, 2, 3))
+_max_pool1d_both, _max_pool2d_both, _max_pool3d_both = (
+    kernel(f"max_pool{n}d_with_indices") for n in (1, 2, 3)
+)
 _ADAPTIVE_MAX = {n: kernel(f"adaptive_max_pool{n}d") for n in (1, 2, 3)}
 _ADAPTIVE_AVG = {n: kernel(f"adaptive_avg_pool{n}d") for n in (1, 2, 3)}
 _scatter = kernel("pool_scatter")
@@ -25,7 +27,7 @@ def max_pool1d(
     return_indices=False,
 ):
     """The largest element of each window; with ``return_indices``, also its place."""
-    pool = _MAX_WITH_INDICES[1] if return_indices else _MAX[1]
+    pool = _max_pool1d_both if return_indices else _max_pool1d
     return pool(input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -39,7 +41,7 @@ def max_pool2d(
     return_indices=False,
 ):
     """The largest element of each window; with ``return_indices``, its flat place in (H, W) too."""
-    pool = _MAX_WITH_INDICES[2] if return_indices else _MAX[2]
+    pool = _max_pool2d_both if return_indices else _max_pool2d
     return pool(input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -53,7 +55,7 @@ def max_pool3d(
     return_indices=False,
 ):
     """The largest element of each window; with ``return_indices``, also its place in (D, H, W)."""
-    pool = _MAX_WITH_INDICES[3] if return_indices else _MAX[3]
+    pool = _max_pool3d_both if return_indices else _max_pool3d
     return pool(input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
