@@ -69,6 +69,7 @@ _LAZY = {
     "cuda": "cuda",
     "linalg": "linalg",
     "special": "special",
+    "return_types": "return_types",
     "serialization": "serialization",
     "utils": "utils",
     "dynamo": "dynamo",

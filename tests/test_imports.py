@@ -35,6 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "special": {"eager"},
     "fft": {"eager", "ops"},
     "signal": {"eager"},
+    "return_types": {"eager"},
     "distributions": {"eager", "linalg"},
     "jit": {"nn"},
     "nn": {"ops", "eager"},

@@ -1,8 +1,7 @@
 """What `rushlight` and tensors have of `rushlight.linalg`, some of it as PyTorch had it before."""
 
-from collections import namedtuple
-
 from . import solving
+from .results import result_class
 from .solving import (  # noqa: F401
     cholesky_inverse,
     cholesky_solve,
@@ -19,12 +18,9 @@ from .solving import (  # noqa: F401
 
 inverse, pinverse = solving.inv, solving.pinv
 
-triangular_result = namedtuple(  # type: ignore[name-match]
-    "triangular_solve", ("solution", "cloned_coefficient")
-)
-svd_result = namedtuple("svd", ("U", "S", "V"))  # type: ignore[name-match]
-lu_result = namedtuple("LU", ("LU", "pivots"))  # type: ignore[name-match]
-lu_infos = namedtuple("LU", ("LU", "pivots", "infos"))  # type: ignore[name-match]
+triangular_result = result_class("triangular_solve", "solution", "cloned_coefficient")
+svd_result = result_class("svd", "U", "S", "V")
+lu_infos = result_class("_lu_with_info", "LU", "pivots", "info")
 
 
 def triangular_solve(b, A, upper=True, transpose=False, unitriangular=False, *, out=None):
@@ -67,7 +63,7 @@ def lu(A, *, pivot=True, get_infos=False, out=None):
     found = solving.lu_factor_ex(A)
     if not get_infos and bool((found.info != 0).any()):
         raise RuntimeError(f"[lu] U[{int(found.info.max())},...] is zero and using it divides by 0")
-    return given(out, lu_infos(*found) if get_infos else lu_result(*found[:2]))
+    return given(out, lu_infos(*found) if get_infos else tuple(found[:2]))
 
 
 def frobenius_norm(input, dim=(), keepdim=False, *, out=None):

@@ -2,11 +2,11 @@
 its number slot.
 """
 
-from collections import namedtuple
-
 from rushlight import _core
 from rushlight.ops import TABLE
 from rushlight.ops.declare import LISTENERS, MISSING, Op, none
+
+from .results import result_class
 
 SLOTS = {
     "add": "add",
@@ -115,7 +115,7 @@ def make(op):
 def named(name, result=None, fields=("values", "indices")):
     """The operator of this name, whose results are a named tuple from now on, as PyTorch's."""
     native = TABLE[name].native or make(TABLE[name])
-    native.result = namedtuple(result or name, fields)
+    native.result = result_class(result or name, *fields)
     return native
 
 

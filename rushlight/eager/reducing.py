@@ -2,14 +2,13 @@
 whole tensors.
 """
 
-from collections import namedtuple
-
 from rushlight import _core
 from rushlight.ops import TABLE
 from rushlight.ops.values import Value
 
 from .indexing import data_of
 from .operators import named
+from .results import result_class
 
 Tensor = _core.Tensor
 INF = float("inf")
@@ -53,8 +52,7 @@ def aminmax(self, *, dim=None, keepdim=False):
     return aminmax_result(*op("aminmax_pair")(self, dim=dim, keepdim=keepdim))
 
 
-aminmax_result = namedtuple("aminmax_result", ("min", "max"))
-aminmax_result.__name__ = "aminmax"  # as PyTorch's; pickle goes by the qualified name
+aminmax_result = result_class("aminmax", "min", "max")
 
 
 def norm(self, p="fro", dim=None, keepdim=False, out=None, dtype=None):

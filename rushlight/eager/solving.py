@@ -6,7 +6,6 @@ LAPACK does the work (csrc/rt/lapack.cpp), float32 and float64. What cannot be s
 `LinAlgError`, a RuntimeError, as PyTorch does.
 """
 
-from collections import namedtuple
 from math import ceil, log2
 
 from rushlight import _core
@@ -15,6 +14,7 @@ from rushlight.ops import TABLE
 from rushlight.ops.layouts import broadcast_shape
 
 from . import factories
+from .results import result_class
 
 
 class LinAlgError(RuntimeError):
@@ -30,7 +30,7 @@ INF = float("inf")
 
 
 def result(name, *fields):
-    return namedtuple(f"linalg_{name}", fields)
+    return result_class(f"linalg_{name}", *fields)
 
 
 inverse_result = result("inv_ex", "inverse", "info")
@@ -44,6 +44,7 @@ eig_result = result("eig", "eigenvalues", "eigenvectors")
 factor_result = result("lu_factor", "LU", "pivots")
 factor_ex_result = result("lu_factor_ex", "LU", "pivots", "info")
 lu_result = result("lu", "P", "L", "U")
+lu_unpack_result = result_class("lu_unpack", "P", "L", "U")
 lstsq_result = result("lstsq", "solution", "residuals", "rank", "singular_values")
 
 
@@ -255,12 +256,12 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True, *, out=N
         low = op("tril")(LU_data[..., :, :least], -1)
         L = low + (one if rows == least else op("constant_pad_nd")(one, (0, 0, 0, rows - least)))
         U = op("triu")(LU_data[..., :least, :])
-    return given(out, lu_result(P, L, U))
+    return given(out, lu_unpack_result(P, L, U))
 
 
 def lu(A, *, pivot=True, out=None):
     """(P, L, U) with A = P L U."""
-    return given(out, lu_unpack(*lu_factor_ex(A, pivot=pivot)[:2]))
+    return given(out, lu_result(*lu_unpack(*lu_factor_ex(A, pivot=pivot)[:2])))
 
 
 def lu_solve(LU, pivots, B, *, left=True, adjoint=False, out=None):

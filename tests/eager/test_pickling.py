@@ -102,3 +102,23 @@ def test_compared_with_the_oracle(oracle):
         a, b = copy.deepcopy([x, x[:2]])
         a.fill_(1)
         assert b.tolist() == [1.0, 1.0] and x.sum().item() == 0
+
+
+@pytest.mark.parametrize("copied", list(copies()))
+def test_results_under_their_names(copied):
+    """In PyTorch they are `torch.return_types.max` and so on."""
+    x = rushlight.tensor([[3.0, 1.0], [1.0, 2.0]])
+    for made in (x.max(0), x.topk(1), x.aminmax(), rushlight.linalg.qr(x), rushlight.svd(x)):
+        again = copied(made)
+        assert type(again) is type(made)
+        assert type(made).__module__ == "rushlight.return_types"
+        assert getattr(rushlight.return_types, type(made).__name__) is type(made)
+        assert [v.tolist() for v in again] == [v.tolist() for v in made]
+
+
+def test_results_print_a_line_a_field(oracle):
+    def text(module):
+        found = repr(module.tensor([[3.0, 1.0], [1.0, 2.0]]).max(0))
+        return found.replace("torch.", "rushlight.")
+
+    assert text(rushlight) == text(oracle)
