@@ -14,7 +14,7 @@ from rushlight.ops import TABLE
 from . import factories
 
 Tensor = _core.Tensor
-INTEGERS = ("int64", "int32", "int16", "int8")
+INTEGERS = ("int64", "int32")
 WHOLE = slice(None)
 
 

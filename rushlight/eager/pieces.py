@@ -78,6 +78,11 @@ def tensor_split(self, indices_or_sections, dim=0):
         raise RuntimeError("[tensor_split] expected a tensor with dims, got a 0-dim one")
     n, cuts = self.size(dim), indices_or_sections
     if isinstance(cuts, Tensor):
+        if cuts.dtype.name != "int64":
+            raise RuntimeError(
+                "[tensor_split] expected tensor_indices_or_sections to have dtype of int64, "
+                f"got {cuts.dtype.name}"
+            )
         cuts = cuts.tolist()
     if isinstance(cuts, int):
         if cuts <= 0:

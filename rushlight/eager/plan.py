@@ -155,13 +155,6 @@ def converted(op, a):
         other = dtypes.opmath(best) if other == "opmath" else other
         if other is None or v.dtype == other:
             return v
-        if (
-            other == "int64"
-            and dtypes.category(v.dtype) != 1
-            or other == "bool"
-            and dtypes.category(v.dtype) == 2
-        ):
-            raise RuntimeError(f"[{op.name}] expected {name} to be {other}, got {v.dtype}")
         return v.to(other)
 
     return a.map(change)

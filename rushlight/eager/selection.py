@@ -122,11 +122,10 @@ def common_shape(a, b, name):
 
 def masked_select(input, mask, *, out=None):
     """Elements where the mask is set, in C order, as one dim; both broadcast."""
-    if mask.dtype not in (_core.bool, _core.uint8):
+    if mask.dtype is not _core.bool:
         raise RuntimeError(
             f"[masked_select] expected BoolTensor for mask, got {mask.dtype.name}"
         )
-    mask = mask if mask.dtype is _core.bool else op("ne")(mask, 0)
     if tuple(input.shape) != tuple(mask.shape):
         shape = common_shape(input, mask, "masked_select")
         input, mask = op("expand")(input, shape), op("expand")(mask, shape)

@@ -103,6 +103,9 @@ def call_key(values):
     return tuple(key)
 
 
+TAKEN = {"int64": ("int64", "int32"), "bool": ("bool",)}      # `others` of these kernel dtypes take
+
+
 class Op:
     """A declared operator. Immutable after registration, but for its derivative rule."""
     source = None                   # of a derived derivative: the operator that it belongs to
@@ -125,7 +128,10 @@ class Op:
         self.autocast = autocast        # under autocast: "lower" precision, "float32", "promote" (the widest), "off" inside too; or a function of the arguments
         self.outputs = len(self.schema.returns)
         self.patterns = tuple(patterns or ("T" * len(self.tensor_slots),))
-        self.variants, self.others = tuple(variants), dict(others or {})
+        self.variants = tuple(variants)
+        # operands that take no part in promotion: the dtype their kernel takes, and those that a call may have
+        self.others = {n: d[0] if isinstance(d, tuple) else d for n, d in (others or {}).items()}
+        self.taken = {n: d if isinstance(d, tuple) else TAKEN[d] for n, d in (others or {}).items() if d in TAKEN or isinstance(d, tuple)}
         self.where = where or location(body)
         self.inferred = {}              # key of a call -> layouts of its outputs
 
@@ -183,6 +189,9 @@ class Op:
 
     def dtypes(self, a):
         """(storage dtype of the operands, dtype of each output). Outputs after the first are statistics: opmath."""
+        for name, v in a.operands() if self.taken else ():
+            if name in self.taken and isinstance(v, Value) and v.dtype not in self.taken[name]:
+                raise RuntimeError(f"[{self.name}] expected {name} to be {' or '.join(self.taken[name])}, got {v.dtype}")
         best, result = self.promote(a) if self.promote else (a.tensors[0].dtype,) * 2
         if self.source:
             return best, [result] * self.outputs

@@ -180,9 +180,9 @@ def fits(op, x, dim, index, source):
     return (dim,) if x.rank else ()
 
 
-def writes_along(schema, samples, **more):
+def writes_along(schema, samples, index="int64", **more):
     return library(schema, routine="index_put", writes="self", domain=ALL, layout=shaped(lambda x, *_: x.shape),
-                   promote=promotion.numeric.of("self"), others={"index": "int64"}, samples=samples, **more)
+                   promote=promotion.numeric.of("self"), others={"index": index}, samples=samples, **more)
 
 
 @writes_along("index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
@@ -200,7 +200,7 @@ def _(g, dim, index, source, alpha):
 
 @writes_along("index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
               (call(t(4, 5), 0, t(1, dtype="int64", low=0, high=4), t(1, 5)), call(t(5, 4), 1, t(1, dtype="int64", low=0, high=4), t(5, 1))),
-              autocast="promote")
+              index=("int64",), autocast="promote")
 def index_copy(x, dim, index, source):
     """x with source's slices at `index` along `dim`."""
     return (ASSIGN, NO_NEGATIVE, *fits("index_copy", x, dim, index, source))

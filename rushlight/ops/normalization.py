@@ -10,6 +10,7 @@ from .values import take
 
 ROWS = (call(t(3, 5), 1), call(t(2, 3, 4), 1), call(t(3, 40, dtype="float16"), -1), call(t(3, 5), 0), call(t(2, 70), -1),
         call(t(40, 33), 0), call(t(3, 1), 1))
+TARGET = ("int64", "uint8")                             # labels, as PyTorch takes them
 
 
 @rows("_softmax(Tensor self, int dim, bool half_to_float=False) -> Tensor", name="softmax_rows", layout=same_rows(out="C"),
@@ -118,7 +119,7 @@ def _(gs, dy, x, shape, mu, rstd):
 
 
 @rows("pick(Tensor self, int dim, Tensor index) -> Tensor", layout=per_row(per_row=("index",)),
-      promote=promotion.numeric.of("self"), others={"index": "int64"}, method=False, function=False,
+      promote=promotion.numeric.of("self"), others={"index": TARGET}, method=False, function=False,
       samples=(call(t(4, 5), 1, t(4, 1, dtype="int64", low=0, high=5)),))
 def pick(x, dim, index):
     return take.pick(x, dim, index)
@@ -130,7 +131,7 @@ def _(g, x, dim, index):
 
 
 @rows("cross_entropy_rows(Tensor self, Tensor target, int dim, SymInt ignore_index=-100) -> (Tensor, Tensor)",
-      layout=per_row(per_row=("target",)), promote=promotion.floats.of("self"), others={"target": "int64"}, method=False,
+      layout=per_row(per_row=("target",)), promote=promotion.floats.of("self"), others={"target": TARGET}, method=False,
       function=False, cost=12, variants=({}, {"ignore_index": RUN}),
       samples=(call(t(4, 5), t(4, 1, dtype="int64", low=0, high=5), 1),
                call(t(4, 5), t(4, 1, dtype="int64", low=0, high=5), 1, 2)))
@@ -142,7 +143,7 @@ def cross_entropy_rows(x, target, dim, ignore_index):
 
 
 @rows("counted_mean(Tensor self, Tensor target, int[1]? dim=None, bool keepdim=False, SymInt ignore_index=-100) -> Tensor",
-      layout=per_row(), promote=promotion.floating.of("self"), others={"target": "int64"}, method=False, function=False, cost=2,
+      layout=per_row(), promote=promotion.floating.of("self"), others={"target": TARGET}, method=False, function=False, cost=2,
       variants=({}, {"ignore_index": RUN}),
       samples=(call(t(4, 1), t(4, 1, dtype="int64", low=0, high=5)),
                call(t(4, 3), t(4, 3, dtype="int64", low=0, high=5), (1,), False, 2)))
@@ -164,7 +165,7 @@ def _(g, x, target, dim, ignore_index, outs):
 
 @rows("cross_entropy_backward(Tensor grad, Tensor self, Tensor target, Tensor lse, int dim, SymInt ignore_index) -> Tensor",
       layout=same_rows(per_row=("grad", "target", "lse")), promote=promotion.floating.of("grad", "self"),
-      others={"target": "int64", "lse": "opmath"}, method=False, function=False, cost=12,
+      others={"target": TARGET, "lse": "opmath"}, method=False, function=False, cost=12,
       samples=(call(t(4, 1), t(4, 5), t(4, 1, dtype="int64", low=0, high=5), t(4, 1, low=1.5, high=3.0), 1, -100),))
 def cross_entropy_backward(grad, x, target, lse, dim, ignore_index):
     hot = where(eq(positions(x, dim), target), 1.0, 0 * x)

@@ -204,7 +204,7 @@ def isin(x, test, assume_unique, invert):
 
 
 @library("bincount.counted(Tensor self, Tensor? weights, int count) -> Tensor", name="bincount_counted", routine="bincount",
-         domain=("int64", "float32", "float64"), promote=promotion.numeric.of("weights"), others={"self": "int64"},
+         domain=("int64", "float32", "float64"), promote=promotion.numeric.of("weights"), others={"self": ("int64", "int32", "int16", "int8", "uint8")},
          layout=shaped(lambda x, weights, count: (count,)), derivative=none, method=False, function=False,
          samples=(call(t(9, dtype="int64", low=0, high=4), t(9, dtype="float64"), 5),))
 def bincount_counted(x, weights, count):

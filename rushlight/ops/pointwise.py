@@ -389,7 +389,7 @@ def bitwise_or(x, y):
 
 
 @scalar("where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", promote=promotion.numeric.of("self", "other"),
-        domain=ALL, patterns=("TTT", "TTN", "TNT", "TNN"), others={"condition": "bool"}, method=False,
+        domain=ALL, patterns=("TTT", "TTN", "TNT", "TNN"), others={"condition": ("bool", "uint8")}, method=False,
         samples=(call(t(2, 3, dtype="bool"), t(2, 3), t(3)), call(t(3, dtype="bool"), t(2, 3), 0.0),
                  call(t(2, 1, dtype="bool"), 1.5, t(3)), call(t(3, dtype="bool"), 1.5, 0.25), call(t(3, dtype="bool"), True, 2)))
 def where(condition, x, y):

@@ -73,7 +73,7 @@ def geometry(op, nd, x, kernel, stride, padding, dilation, ceil_mode):
 
 @library("pool_scatter(Tensor self, Tensor indices, SymInt[] size, int nd, bool adds) -> Tensor", routine="pool_scatter",
          layout=shaped(lambda x, indices, size, nd, adds: like(indices, size, x.dtype)), promote=numeric.of("self"),
-         others={"indices": "int64"}, domain=SINGLES, strided=True, method=False, function=False, structural=("size",),
+         others={"indices": ("int64",)}, domain=SINGLES, strided=True, method=False, function=False, structural=("size",),
          samples=(call(t(2, 3, 2, 2), t(2, 3, 2, 2, dtype="int64", low=0, high=19), (2, 3, 4, 5), 2, True),
                   call(t(2, 3, 2, 2), t(2, 3, 2, 2, dtype="int64", low=0, high=19, order=(0, 2, 3, 1)), (2, 3, 4, 5), 2, True)))
 def pool_scatter(x, indices, size, nd, adds):
@@ -88,7 +88,7 @@ def _(g, indices, nd):
 
 @library("pool_gather(Tensor self, Tensor indices, int nd) -> Tensor", routine="pool_gather",
          layout=shaped(lambda x, indices, nd: like(indices, indices.shape, x.dtype)), promote=numeric.of("self"),
-         others={"indices": "int64"}, domain=SINGLES, strided=True, method=False, function=False,
+         others={"indices": ("int64",)}, domain=SINGLES, strided=True, method=False, function=False,
          samples=(call(t(2, 3, 4, 5), t(2, 3, 2, 2, dtype="int64", low=0, high=19), 2),))
 def pool_gather(x, indices, nd):
     """x at flat `indices` into its last nd dims."""

@@ -53,8 +53,10 @@ def nll_loss(
 
 def _chosen(input, target, dim, weight, ignore_index):
     """(losses of the target's shape, the sum of the weights used as a function)."""
+    if target.dtype not in (eager.int64, eager.uint8):
+        raise RuntimeError(f"expected target dtype to be int64 or uint8, but got {target.dtype}")
     ignored = target == ignore_index
-    ids = eager.where(ignored, 0, target)
+    ids = eager.where(ignored, 0, target).long()
     try:
         chosen = _pick(input, dim, ids.unsqueeze(dim)).reshape(ids.shape)
     except IndexError as error:

@@ -201,6 +201,8 @@ def _spread_over_bags(factors, lengths, longest):
 
 def one_hot(tensor, num_classes=-1):
     """int64 ids of any shape -> int64 zeros and ones, shape ids.shape + (classes,)."""
+    if tensor.dtype is not eager.int64:
+        raise RuntimeError(f"one_hot is only applicable to int64 ids, got {tensor.dtype}")
     if num_classes == -1:
         num_classes = int(tensor.amax().item()) + 1
     elif tensor.numel() and int(tensor.amax().item()) >= num_classes:
