@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "error.h"
 #include "parallel.h"
@@ -150,8 +151,11 @@ void lines(const Planes& x, const Window& a, const Window& b, const F& f) {
 // ---- the largest
 
 template <class T>
+constexpr bool kFloating = std::is_floating_point_v<T>;
+
+template <class T>
 constexpr T lowest() {
-  return -std::numeric_limits<T>::infinity();
+  return kFloating<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::min();
 }
 
 template <class T>
@@ -214,7 +218,7 @@ void max_plane(const Geometry& g, const Planes& x, const T* from, T* to, int64_t
     int64_t where = first;
     elements(x, a, b, c, [&](int64_t i) {
       const T v = from[i * x.step];
-      all += v;
+      if constexpr (kFloating<T>) all += v;
       where = v > best ? i : where;  // no branch: nobody can guess which is the largest
       best = v > best ? v : best;
     });
@@ -236,9 +240,12 @@ void max_forward(const RoutineCall& call) {
   const Planes x = planes_of(call.in[0], nd, true), y = planes_of(call.out[0], nd, false);
   const Geometry g(call, x, y);
   int64_t* indices = call.out[1].as<int64_t>();  // in y's layout
-  const bool small = x.area < INT32_MAX && x.c < INT32_MAX;
-  if (small && x.channels_inside() && y.channels_inside()) return max_channels<T>(g, x, y, indices);
-  if (small && slides(call) && plain(x) && plain(y) && y.sizes[2] >= kNarrow) return max_rows<T>(call, g, x, y, indices);
+  if constexpr (kFloating<T>) {
+    const bool small = x.area < INT32_MAX && x.c < INT32_MAX;
+    if (small && x.channels_inside() && y.channels_inside()) return max_channels<T>(g, x, y, indices);
+    if (small && slides(call) && plain(x) && plain(y) && y.sizes[2] >= kNarrow)
+      return max_rows<T>(call, g, x, y, indices);
+  }
   parallel(y.n * y.c, 1 + kGrain / std::max(x.area, y.area), [&](int64_t begin, int64_t end) {
     for (; begin < end; ++begin)
       max_plane(g, x, x.plane<T>(begin), y.plane<T>(begin), y.step,
@@ -378,16 +385,18 @@ void mean_forward(const RoutineCall& call) {
   const Planes x = planes_of(call.in[0], nd, true), y = planes_of(call.out[0], nd, false);
   const Geometry g(call, x, y);
   const Divisor divisor(call);
-  if (x.channels_inside() && y.channels_inside()) return mean_channels<T>(g, divisor, x, y);
-  if (slides(call) && plain(x) && plain(y)) return mean_rows<T>(call, g, x, y);
+  if constexpr (kFloating<T>) {
+    if (x.channels_inside() && y.channels_inside()) return mean_channels<T>(g, divisor, x, y);
+    if (slides(call) && plain(x) && plain(y)) return mean_rows<T>(call, g, x, y);
+  }
   parallel(y.n * y.c, 1 + kGrain / std::max(y.area, x.area), [&](int64_t begin, int64_t end) {
     for (; begin < end; ++begin) {
       const T* from = x.plane<T>(begin);
       T* to = y.plane<T>(begin);
       pixels(g, 0, g.area(), [&](int64_t o, const Window& a, const Window& b, const Window& c) {
-        T sum = T();
+        std::conditional_t<kFloating<T>, T, uint64_t> sum = 0;  // which wraps around
         elements(x, a, b, c, [&](int64_t i) { sum += from[i * x.step]; });
-        to[o * y.step] = sum / static_cast<T>(divisor.of(a, b, c));
+        to[o * y.step] = static_cast<T>(sum) / static_cast<T>(divisor.of(a, b, c));
       });
     }
   });
@@ -455,21 +464,30 @@ void mean_backward(const RoutineCall& call) {
   });
 }
 
-#define RL_POOL(name, function)                                             \
-  void run_##name(const RoutineCall& call) {                                \
-    if (call.out[0].layout->numel == 0) return;                             \
-    if (call.out[0].layout->dtype == DType::Float64)                        \
-      function<double>(call);                                               \
-    else                                                                    \
-      function<float>(call);                                                \
-  }                                                                         \
+// f(T()) for the call's dtype; kWhole: int64 too.
+template <bool kWhole, class F>
+void of_dtype(const RoutineCall& call, const F& f) {
+  if (call.out[0].layout->numel == 0) return;
+  const DType dtype = call.out[0].layout->dtype;
+  if constexpr (kWhole)
+    if (dtype == DType::Int64) return f(int64_t());
+  if (dtype == DType::Float64)
+    f(double());
+  else
+    f(float());
+}
+
+#define RL_POOL(name, function, whole)                                                   \
+  void run_##name(const RoutineCall& call) {                                             \
+    of_dtype<whole>(call, [&](auto zero) { function<decltype(zero)>(call); });           \
+  }                                                                                      \
   RL_ROUTINE(name, run_##name)
 
-RL_POOL(max_pool, max_forward)
-RL_POOL(pool_scatter, scatter)
-RL_POOL(pool_gather, gather)
-RL_POOL(avg_pool, mean_forward)
-RL_POOL(avg_pool_backward, mean_backward)
+RL_POOL(max_pool, max_forward, true)
+RL_POOL(pool_scatter, scatter, false)
+RL_POOL(pool_gather, gather, false)
+RL_POOL(avg_pool, mean_forward, true)
+RL_POOL(avg_pool_backward, mean_backward, false)
 
 }  // namespace
 }  // namespace rl

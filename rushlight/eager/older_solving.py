@@ -56,7 +56,7 @@ def cholesky(input, upper=False, *, out=None):
     return given(out, solving.cholesky(input, upper=upper))
 
 
-def lu(A, *, pivot=True, get_infos=False, out=None):
+def lu(A, pivot=True, get_infos=False, out=None):
     """(factors, pivots), with get_infos an info too: PyTorch's older form of `linalg.lu_factor`."""
     if not pivot:
         raise RuntimeError("[lu] LU without pivoting is not implemented on the CPU")

@@ -133,7 +133,7 @@ def dropout(input, p=0.5, train=True):
     if not train or p == 0:
         return input
     if p == 1:
-        return input * 0.0
+        return input * 0
     return TABLE["counted_dropout"].native(
         input, float(p), *default_generator.reserve(prod(input.shape))
     )

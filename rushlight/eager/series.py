@@ -125,6 +125,8 @@ def steps_of(y, x, dx, dim):
 def parts(y, x, dx, dim):
     if y.dim() == 0:
         raise IndexError("Dimension specified as -1 but tensor has no dimensions")
+    if y.dtype is _core.bool:
+        raise RuntimeError("[trapezoid] received a bool input for `y`, but bool is not supported")
     y_last = y.movedim(dim, -1)
     return (y_last[..., 1:] + y_last[..., :-1]) * steps_of(y, x, dx, dim) / 2.0
 

@@ -277,6 +277,11 @@ def polar(abs, angle, *, out=None):
             f"[polar] Expected object of scalar type {abs.dtype.name} but got scalar type "
             f"{angle.dtype.name} for second argument"
         )
+    if not abs.dtype.is_floating_point:
+        raise RuntimeError(
+            f"[polar] Expected both inputs to be floating, got {abs.dtype.name} and "
+            f"{angle.dtype.name}"
+        )
     made = op("complex")(op("mul")(abs, op("cos")(angle)), op("mul")(abs, op("sin")(angle)))
     return made if out is None else op("clone")(made, out=out)
 
@@ -321,7 +326,7 @@ METHODS = {
         for n in ("frexp", "gcd", "gcd_", "histogram", "lcm", "lcm_")
     },
     **{n: loaded("spectra", n) for n in ("istft", "stft")},
-    **{n: loaded("older_solving", n) for n in SOLVED},
+    **{n: loaded("older_solving", n) for n in (*SOLVED, "lu")},
     "__array_wrap__": array_wrap,
 }
 

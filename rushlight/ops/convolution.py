@@ -8,14 +8,20 @@ Convolution is bilinear, and its three products differentiate into each other:
 
 `padding` here may name both ends: one number a spatial dim, or all at the beginning and then all at the end.
 """
+import itertools
 from dataclasses import dataclass
 
+from rushlight import dtypes
+
+from .assembly import constant_pad_nd
 from .declare import composition, library
 from .layouts import ShapeError, channels_last, dense, is_channels_last, shaped
-from .promotion import Promotion, common
+from .matrix import matmul
+from .promotion import Promotion, accept, common
+from .rearranging import flip
 from .reductions import sum
 from .samples import call, t
-from .views import squeeze, unsqueeze
+from .views import reshape, slice, squeeze, transpose, unsqueeze
 
 NAMES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "int64": "long long",
          "int32": "int", "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short"}
@@ -24,13 +30,14 @@ FORWARD, DATA, WEIGHTS = range(3)               # csrc/rt/convolution.h
 
 @dataclass(frozen=True)
 class Matching(Promotion):
-    """Operands of one dtype, which is the result's."""
+    """Operands of one floating dtype, which is the result's; for integers see `whole`."""
     def __call__(self, a):
         first, *others = [(n, x) for n, x in a.operands()]
         for name, x in others:
             if x.dtype != first[1].dtype:
                 raise RuntimeError(f"[{a.op_name}] Input type ({NAMES[first[1].dtype]}) and {name} type ({NAMES[x.dtype]}) "
                                    f"should be the same: {first[1].layout} and {x.layout}")
+        accept(a.op_name, first[1].dtype, 2)
         return (common(a),) * 2
 
 
@@ -254,6 +261,41 @@ def _(g, x, y, size, stride, padding, dilation, groups):
             forward(x, g, stride, around, dilation, groups))
 
 
+# ---- integers: no library has them
+
+def whole(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """`convolution` of integers, which wrap around: a product for each place in the kernel. Transposed: x spread out, w turned."""
+    check(x, w, bias, stride, padding, dilation, transposed, output_padding, groups)
+    nd, kernel = w.rank - 2, tuple(w.shape[2:])
+    before, after = ends(padding, nd)
+    if transposed:
+        for d, s in enumerate(stride):
+            n = x.shape[d + 2]
+            wide = constant_pad_nd(unsqueeze(x, d + 3), (*(0, 0) * (nd - 1 - d), 0, s - 1), 0)
+            wide = reshape(wide, (*x.shape[:d + 2], n * s, *x.shape[d + 3:]))
+            x = slice(wide, d + 2, 0, (n - 1) * s + 1, 1)
+        far = reach(kernel, dilation)
+        before = [r - 1 - b for r, b in zip(far, before)]
+        after = [r - 1 - a + o for r, a, o in zip(far, after, output_padding)]
+        w = flip(reshape(w, (groups, w.shape[0] // groups, *w.shape[1:])), tuple(range(3, nd + 3)))
+        w = transpose(w, 1, 2)
+        stride = (1,) * nd
+    else:
+        w = reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))
+    x = constant_pad_nd(x, tuple(n for pair in zip(before[::-1], after[::-1]) for n in pair), 0)
+    sizes = forward_sizes(x.shape[2:], kernel, stride, (0,) * nd, dilation)
+    w, out = reshape(w, (*w.shape[:3], -1)), None
+    for i, place in enumerate(itertools.product(*map(range, kernel))):
+        part = x
+        for d, (p, m) in enumerate(zip(place, sizes)):
+            first = p * dilation[d]
+            part = slice(part, d + 2, first, first + (m - 1) * stride[d] + 1, stride[d])
+        part = matmul(squeeze(slice(w, 3, i, i + 1, 1), 3), reshape(part, (x.shape[0], groups, x.shape[1] // groups, -1)))
+        out = part if out is None else out + part
+    out = reshape(out, (x.shape[0], w.shape[0] * w.shape[1], *sizes))
+    return out if bias is None else out + reshape(bias, (-1, *(1,) * nd))
+
+
 # ---- what people call
 
 def run(op, x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
@@ -270,6 +312,10 @@ def run(op, x, w, bias, stride, padding, dilation, transposed, output_padding, g
         padding = each(padding, nd, "padding", op)
     output_padding = each(output_padding, nd, "output_padding", op)
     batched = x if x.rank == nd + 2 else unsqueeze(x, 0)
+    same = x.dtype == w.dtype and (bias is None or bias.dtype == x.dtype)
+    if same and (x.dtype == "int64" or dtypes.category(x.dtype) == 1 and not transposed and all(d == 1 for d in dilation)):
+        out = whole(batched, w, bias, stride, padding, dilation, transposed, output_padding, groups)
+        return out if x.rank == nd + 2 else squeeze(out, 0)
     out = convolution(batched, w, bias, stride, padding, dilation, transposed, output_padding, groups)
     return out if x.rank == nd + 2 else squeeze(out, 0)
 

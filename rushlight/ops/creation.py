@@ -49,7 +49,7 @@ def normal(x, seed, offset):
 
 
 @scalar("dropout.counter(Tensor self, float p, SymInt seed, SymInt offset) -> Tensor", name="counted_dropout",
-        promote=promotion.floating, method=False, function=False, cost=12,
+        promote=promotion.floats, method=False, function=False, cost=12,
         samples=(call(t(4, 8), 0.5, 7, 100), call(t(4, 8, order=(1, 0)), 0.25, 7, 0)))
 def counted_dropout(x, p, seed, offset):
     kept = word.ge(uniform(x, seed, offset), p)

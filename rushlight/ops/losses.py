@@ -73,14 +73,14 @@ PAIRS = (call(t(3, 4), t(3, 4)), call(t(3, 4), t(4)))
 CHANCES = (call(t(3, 4, low=0.1, high=0.9), t(3, 4, low=0.0, high=1.0)),)
 
 
-@scalar("huber_values(Tensor self, Tensor target, float delta) -> Tensor", domain=WIDE, derivative=derived, method=False,
+@scalar("huber_values(Tensor self, Tensor target, float delta) -> Tensor", promote=promotion.floats, domain=WIDE, derivative=derived, method=False,
         function=False, cost=4, samples=(call(t(3, 4), t(3, 4), 0.8),))
 def huber_values(x, target, delta):
     d = abs(x - target)
     return where(lt(d, delta), 0.5 * d * d, delta * (d - 0.5 * delta))
 
 
-@scalar("smooth_l1_values(Tensor self, Tensor target, float beta) -> Tensor", domain=WIDE, derivative=derived, method=False,
+@scalar("smooth_l1_values(Tensor self, Tensor target, float beta) -> Tensor", promote=promotion.floats, domain=WIDE, derivative=derived, method=False,
         function=False, cost=4, samples=(call(t(3, 4), t(3, 4), 0.8),))
 def smooth_l1_values(x, target, beta):
     d = abs(x - target)

@@ -6,6 +6,7 @@ from .declare import composition
 from .layouts import broadcast_shape
 from .matrix import matmul
 from .pointwise import abs, eq, fill, gt, ne, power, sign, sqrt, where
+from .promotion import accept
 from .reductions import amax, amin, euclidean_norm, sum
 from .samples import call, t
 from .views import expand, transpose, unsqueeze, wrapped
@@ -77,6 +78,7 @@ def cosine_similarity(x1, x2, dim, eps):
     """The product of x1 and x2 along a dim, over the product of their lengths (at least eps each)."""
     unit = lambda x: x / clamp_min(euclidean_norm(x, dim, True), eps)
     both = x1 * x2                                      # tells of shapes that do not fit
+    accept("cosine_similarity", both.dtype, 2)
     return sum(unit(x1.viewed((1,) * (both.rank - x1.rank) + tuple(x1.shape))) *
                unit(x2.viewed((1,) * (both.rank - x2.rank) + tuple(x2.shape))), dim, False)
 

@@ -196,7 +196,7 @@ def searchsorted(sequence, values, out_int32, right, side, sorter):
 
 
 @library("isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor", routine="isin",
-         domain=PLAIN, layout=shaped(lambda x, test, *_: x.shape, dtypes=("bool",)), derivative=none, method=False, function=False,
+         domain=PLAIN, promote=promotion.numbers, layout=shaped(lambda x, test, *_: x.shape, dtypes=("bool",)), derivative=none, method=False, function=False,
          samples=(call(t(3, 5, dtype="int64"), t(2, dtype="int64")), call(t(3, 5), t(0), invert=True)))
 def isin(x, test, assume_unique, invert):
     """Whether each element of x is among the test elements."""

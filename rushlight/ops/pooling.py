@@ -4,13 +4,16 @@ Windows slide (kernel, stride, padding, dilation) or adapt to the output's size;
 derivative of a maximum goes through the indices that the forward gave, so it differentiates again: scatter and gather are
 each other's derivatives, and so are the mean and its own.
 """
+from rushlight import dtypes
+
 from .declare import composition, library
 from .layouts import ShapeError, channels_last, dense, is_channels_last, shaped
-from .promotion import numeric
+from .promotion import accept, numeric
 from .reductions import mean
 from .samples import call, t
 
 SINGLES = ("float32", "float64")                # half types go through float32
+WHOLE = ("int64", *SINGLES)                     # of the forward alone
 
 
 def tuple_of(value, nd, name, op):
@@ -105,7 +108,7 @@ def _(g, x, indices, nd):
 @library("pool_max(Tensor self, SymInt[] size, int nd, bool adaptive, int[] numbers) -> (Tensor, Tensor)",
          layout=shaped(lambda x, size, nd, adaptive, numbers: [like(x, size), like(x, size, "int64")],
                        dtypes=("result", "int64")),
-         routine="max_pool", domain=SINGLES, strided=True, method=False, function=False, structural=("size",), cost=4,
+         routine="max_pool", domain=WHOLE, strided=True, method=False, function=False, structural=("size",), cost=4,
          samples=(call(t(2, 3, 6, 7), (2, 3, 3, 3), 2, False, (2, 2, 2, 2, 0, 0, 1, 1)),
                   call(t(2, 3, 6, 7, order=(0, 2, 3, 1)), (2, 3, 4, 3), 2, True, ())))
 def pool_max(x, size, nd, adaptive, numbers):
@@ -119,7 +122,7 @@ def _(g, x, outs, nd):
 
 
 @library("pool_mean(Tensor self, SymInt[] size, int nd, bool adaptive, int[] numbers) -> Tensor",
-         layout=shaped(lambda x, size, nd, adaptive, numbers: like(x, size)), routine="avg_pool", domain=SINGLES, strided=True,
+         layout=shaped(lambda x, size, nd, adaptive, numbers: like(x, size)), routine="avg_pool", domain=WHOLE, strided=True,
          method=False, function=False, structural=("size",), cost=2,
          samples=(call(t(2, 3, 6, 7), (2, 3, 3, 3), 2, False, (2, 2, 2, 2, 0, 0, 1, 1, 1, 0)),
                   call(t(2, 3, 6, 7, order=(0, 2, 3, 1)), (2, 3, 4, 3), 2, True, (0,) * 10)))
@@ -158,7 +161,10 @@ def max_pool(nd, samples):
 
     def both(x, kernel, stride, padding, dilation, ceil_mode):
         numbers, sizes = geometry(name, nd, x, kernel, stride, padding, dilation, ceil_mode)
-        return pool_max(x, (*x.shape[:-nd], *sizes), nd, False, numbers)
+        accept(name, x.dtype, 1)
+        small = dtypes.category(x.dtype) == 1 and x.dtype != "int64"
+        found, places = pool_max(x.to("int64") if small else x, (*x.shape[:-nd], *sizes), nd, False, numbers)
+        return found.to(x.dtype) if small else found, places
 
     @composition(f"{name}_with_indices{schema}(Tensor, Tensor)", name=f"{name}_with_indices", method=False, function=False,
                  samples=samples)
@@ -167,6 +173,8 @@ def max_pool(nd, samples):
 
     @composition(f"{name}{schema}Tensor", name=name, method=False, samples=samples, autocast="float32" if nd == 3 else None)
     def values(x, kernel, stride, padding, dilation, ceil_mode):
+        if nd == 1:                                     # with its indices it is max_pool2d, which takes integers
+            accept(name, x.dtype, 2)
         return both(x, kernel, stride, padding, dilation, ceil_mode)[0]
     return with_indices, values
 
@@ -184,6 +192,7 @@ def averaged(nd, x, kernel, stride, padding, ceil_mode, count_include_pad, divis
     if divisor is not None and divisor == 0:
         raise RuntimeError(f"[{name}] divisor must be not zero")
     numbers, sizes = geometry(name, nd, x, kernel, stride, padding, 1, ceil_mode)
+    accept(name, x.dtype, 1 if x.dtype == "int64" else 2)
     return pool_mean(x, (*x.shape[:-nd], *sizes), nd, False, (*numbers, int(count_include_pad), divisor or 0))
 
 
@@ -230,7 +239,9 @@ def adaptive_max_pool(nd, samples):
                  name=f"adaptive_max_pool{nd}d", method=False, function=nd == 1, samples=samples,
                  autocast="float32" if nd == 3 else None)
     def pool(x, size):
-        return pool_max(x, adapted(f"adaptive_max_pool{nd}d", nd, x, size), nd, True, ())
+        shape = adapted(f"adaptive_max_pool{nd}d", nd, x, size)
+        accept(f"adaptive_max_pool{nd}d", x.dtype, 2)
+        return pool_max(x, shape, nd, True, ())
     return pool
 
 
@@ -245,6 +256,7 @@ def adaptive_avg_pool(nd, samples):
                  method=False, function=nd == 1, autocast="float32" if nd == 3 else None, samples=samples)
     def pool(x, size):
         shape = adapted(f"adaptive_avg_pool{nd}d", nd, x, size)
+        accept(f"adaptive_avg_pool{nd}d", x.dtype, 2)
         if all(n == 1 for n in shape[-nd:]):            # folds over 16 lanes: faster, and more exact
             return mean(x, tuple(range(-nd, 0)), True)
         return pool_mean(x, shape, nd, True, (0,) * (4 * nd + 2))

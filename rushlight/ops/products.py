@@ -79,6 +79,8 @@ def weighed(x, by):
 
 def added(self, beta, out, alpha):
     """beta * self + alpha * out; with beta 0 self is not looked at."""
+    if dtypes.category(out.dtype) == 1:                 # integers count whole times
+        beta, alpha = int(beta), int(alpha)
     out = weighed(out, alpha)
     if beta == 0:
         return out
@@ -101,6 +103,9 @@ def addmv(x, mat, vec, beta, alpha):
 def addr(x, u, v, beta, alpha):
     """beta * x + alpha * outer(u, v)."""
     of_rank("addr", ("vec1", u, 1), ("vec2", v, 1))
+    if dtypes.category(dtypes.promote(x.dtype, dtypes.promote(u.dtype, v.dtype))) < 2 and any(isinstance(n, (float, complex)) for n in (beta, alpha)):
+        raise RuntimeError("[addr] For integral input tensors, arguments beta and alpha must not be floating point numbers, "
+                           f"got {beta} and {alpha}")
     return added(x, beta, outer(u, v), alpha)
 
 

@@ -127,6 +127,8 @@ def pad(x, pad, mode, value):
     if len(pad) // 2 not in (x.rank - 1, x.rank - 2) or len(pad) > 6:
         raise NotImplementedError(f"[pad] Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: {len(pad)} "
                                   f"numbers for {x.rank} dims")
+    if mode != "circular":
+        promotion.accept("pad", x.dtype, 1)
     for i in range(len(pad) // 2):
         x = AROUND[mode](x, x.rank - 1 - i, pad[2 * i], pad[2 * i + 1])
     return x

@@ -10,6 +10,11 @@ import pytest
 import rushlight
 from rushlight.fake import fake
 
+
+def upwards(m, x):
+    return m.nn.functional.conv_transpose1d(x, x.view((2, 2, 2)))
+
+
 BOOLS, WHOLE = ("bool",), ("bool", "uint8", "int8", "int16", "int32", "int64")
 REFUSED = {
     "gelu": (WHOLE, lambda m, x: m.nn.functional.gelu(x)),
@@ -54,10 +59,31 @@ REFUSED = {
     "add in place": (WHOLE, lambda m, x: x.add_(x, alpha=0.5)),
     "add by a bool": (WHOLE[1:] + ("float32",), lambda m, x: m.add(x, x, alpha=True)),
     "add by a complex number": (("float32", "int32"), lambda m, x: m.add(x, x, alpha=1j)),
+    "dropout": (WHOLE, lambda m, x: m.nn.functional.dropout(x, 0.5)),
+    "rms_norm": (WHOLE, lambda m, x: m.nn.functional.rms_norm(x, (4,))),
+    "normalize": (WHOLE, lambda m, x: m.nn.functional.normalize(x)),
+    "cosine_similarity": (WHOLE, lambda m, x: m.nn.functional.cosine_similarity(x, x)),
+    "polar": (WHOLE, lambda m, x: m.polar(x, x)),
+    "kl_div": (WHOLE[1:], lambda m, x: m.nn.functional.kl_div(x, x)),
+    "huber_loss": (WHOLE[1:], lambda m, x: m.nn.functional.huber_loss(x, x, reduction="none")),
+    "smooth_l1_loss": (WHOLE, lambda m, x: m.nn.functional.smooth_l1_loss(x, x, reduction="sum")),
+    "gumbel_softmax": (WHOLE, lambda m, x: m.nn.functional.gumbel_softmax(x)),
+    "nanmean": (WHOLE, lambda m, x: m.nanmean(x)),
+    "reflection": (BOOLS, lambda m, x: m.nn.functional.pad(x, (1, 1), "reflect")),
+    "adaptive_max_pool1d": (WHOLE, lambda m, x: m.nn.functional.adaptive_max_pool1d(x, 2)),
+    "adaptive_avg_pool1d": (WHOLE, lambda m, x: m.nn.functional.adaptive_avg_pool1d(x, 1)),
+    "avg_pool1d": (WHOLE[:-1], lambda m, x: m.nn.functional.avg_pool1d(x, 2)),
+    "max_pool1d": (WHOLE, lambda m, x: m.nn.functional.max_pool1d(x, 2)),
+    "max_pool2d": (BOOLS, lambda m, x: m.nn.functional.max_pool2d(x.view((1, 2, 4)), 2)),
+    "conv1d": (BOOLS, lambda m, x: m.nn.functional.conv1d(x, x.view((2, 2, 2)))),
+    "conv_transpose1d": (WHOLE[:-1], lambda m, x: upwards(m, x)),
     "sub": (WHOLE, lambda m, x: m.sub(x, x, alpha=0.5)),
     "rsub": (WHOLE[1:], lambda m, x: m.rsub(x, x, alpha=0.5)),
 }
-NOT_ON_FAKES = ("add in place", "cross_entropy")  # they have no such method
+NOT_ON_FAKES = (  # written in Python for tensors, or no such method
+    *("add in place", "cross_entropy", "rms_norm", "normalize", "cosine_similarity", "polar"),
+    *("kl_div", "gumbel_softmax"),
+)
 ACCEPTED = {
     "hypot of two dtypes": (WHOLE, lambda m, x: m.hypot(x, m.ones(2, 4))),
     "softsign": (WHOLE[1:], lambda m, x: m.nn.functional.softsign(x)),
@@ -68,7 +94,30 @@ ACCEPTED = {
     "add of a float": (WHOLE, lambda m, x: m.add(x, 2.5, alpha=0.5)),
     "add by a bool": (BOOLS, lambda m, x: m.add(x, x, alpha=True)),
     "lerp": (("float32", "float64", "float16"), lambda m, x: m.lerp(x, x, 0.25)),
+    "max_pool2d": (WHOLE[1:], lambda m, x: m.nn.functional.max_pool2d(-x[None], 2)),
+    "max_pool2d, places": (WHOLE[1:], lambda m, x: places(m, x[None])),
+    "avg_pool2d": (("int64",), lambda m, x: m.nn.functional.avg_pool2d(x[None] * 7 - 9, (2, 3), 1)),
+    "interpolate": (("uint8",), lambda m, x: m.nn.functional.interpolate(x[None] * 9, 7)),
+    "addmv": (WHOLE[1:], lambda m, x: m.addmv(x[:, 0], x, x[0], alpha=2.5)),
+    "conv1d": (WHOLE[1:], lambda m, x: m.nn.functional.conv1d(x[None] * 17, x[None, :, :3] * 19)),
+    "conv2d": (("int64", "int8"), lambda m, x: convolved(m, x * 77)),
+    "conv_transpose2d": (("int64",), lambda m, x: transposed(m, x)),
 }
+
+
+def places(m, x):
+    return m.nn.functional.max_pool2d(x, 2, return_indices=True)[1]
+
+
+def convolved(m, x):
+    """Groups, stride, padding and a bias."""
+    image, kernel = x.reshape(1, 4, 2, 1), x.reshape(4, 2, 1, 1)
+    return m.nn.functional.conv2d(image, kernel, x[0], (2, 1), (1, 2), 1, 2)
+
+
+def transposed(m, x):
+    image, kernel = x.reshape(1, 2, 2, 2), x.reshape(2, 1, 2, 2) + 3
+    return m.nn.functional.conv_transpose2d(image, kernel, x[0, :2], (2, 3), 1, (0, 1), 2, 2)
 
 
 def operand(module, dtype):
@@ -88,6 +137,7 @@ def compiled(call):
     return rushlight.compile(whole)
 
 
+@pytest.mark.filterwarnings("ignore:reduction")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_dtypes(oracle, name):
     dtypes, call = REFUSED[name]

@@ -2,7 +2,7 @@
 
 from rushlight import eager
 from rushlight.eager.sampling import place
-from rushlight.nn.functional.shared import _softmax_dim, kernel
+from rushlight.nn.functional.shared import _softmax_dim, floats, kernel
 
 # Operators whose signature is PyTorch's: the native objects themselves.
 gelu, sigmoid, tanh = kernel("gelu"), kernel("sigmoid"), kernel("tanh")
@@ -157,6 +157,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
 
     hard: the largest becomes 1, the others 0; the gradient is that of the soft values.
     """
+    floats("gumbel_softmax", logits)
     unit = eager.rand(logits.shape, dtype=eager.float64, device=place(logits))
     noise = -(-(unit * (1 - 2**-52) + 2**-53).log()).log()
     soft = eager.softmax((logits + noise.to(logits.dtype)) / tau, dim)

@@ -2,7 +2,7 @@
 
 from rushlight import eager
 from rushlight.eager.casting import casts
-from rushlight.nn.functional.shared import _reduced, _reduction
+from rushlight.nn.functional.shared import _reduced, _reduction, floats
 
 NEVER = -1e30  # the logarithm of a probability of 0, which can be added to
 
@@ -45,7 +45,7 @@ def ctc_loss(
     fit are 0, with their gradients.
     """
     reduction = _reduction(reduction)
-    single = log_probs.dim() == 2
+    single = floats("ctc_loss", log_probs).dim() == 2
     if single:
         log_probs = log_probs.unsqueeze(1)
         targets = targets.reshape(1, -1)

@@ -2,6 +2,7 @@
 
 from rushlight import eager
 from rushlight.eager.sampling import place
+from rushlight.nn.functional.shared import floats
 
 
 def _each(value, dims):
@@ -26,7 +27,7 @@ def _pooled(dims, input, kernel_size, output_size, output_ratio, samples):
     name = f"fractional_max_pool{dims}d"
     if output_size is None and output_ratio is None:
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
-    single = input.dim() == dims + 1
+    single = floats(name, input).dim() == dims + 1
     if not single and input.dim() != dims + 2:
         raise RuntimeError(
             f"[{name}] Expected {dims + 1}D or {dims + 2}D tensor, but got {list(input.shape)}"

@@ -12,6 +12,7 @@ from rushlight.nn.functional.shared import (
     _reduced,
     _reduction,
     _warn_of_broadcast,
+    floats,
     kernel,
 )
 
@@ -124,6 +125,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     """target (log target - input); input holds logarithms, with log_target target too. 'batchmean'
     divides the sum by input's first size.
     """
+    floats("kl_div", input), floats("kl_div", target)
     batchmean = reduction == "batchmean"
     reduction = _reduction("sum" if batchmean else reduction, size_average, reduce)
     if log_target:
@@ -176,6 +178,7 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
             raise ValueError("var is of incorrect size")
     if reduction not in REDUCTIONS:
         raise ValueError(f"{reduction} is not valid")
+    floats("gaussian_nll_loss", var)
     if var.numel() and var.detach().amin().item() < 0:
         raise ValueError("var has negative entry/entries")
     var = var + (var.detach().clamp(min=eps) - var.detach())  # the cut has no slope of its own

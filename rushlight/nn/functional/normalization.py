@@ -4,7 +4,7 @@ import math
 
 from rushlight import eager
 from rushlight.dtypes import EPSILON
-from rushlight.nn.functional.shared import kernel
+from rushlight.nn.functional.shared import floats, kernel
 
 _euclidean_norm = kernel("euclidean_norm")
 
@@ -21,6 +21,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
             f"[rms_norm] expected input with shape [*, {', '.join(map(str, normalized_shape))}], "
             f"got {input.shape}"
         )
+    floats("rms_norm", input)
     wide = input if input.dtype == eager.float64 else input.to(eager.float32)
     if eps is None:
         eps = EPSILON["float64" if wide.dtype == eager.float64 else "float32"]
@@ -30,13 +31,13 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 
 def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     """x / max(|x|_p, eps) along ``dim``; the norm of halves is summed in float32."""
-    half = input.dtype in (eager.float16, eager.bfloat16)
+    half = floats("normalize", input).dtype in (eager.float16, eager.bfloat16)
     wide = input.to(eager.float32) if half else input
     if p == 2:  # cut off before the root, whose slope at 0 is infinite
         squares = (wide * wide).sum(dim, keepdim=True)
         norm = eager.sqrt(eager.where(squares < eps * eps, eps * eps, squares))
     else:
-        norm = (eager.abs(wide) ** p).sum(dim, keepdim=True) ** (1 / p)
+        norm = vector_norm(wide, p, dim, True)
         norm = eager.where(norm < eps, eps, norm)
     norm = norm.to(input.dtype) if half else norm
     return eager.div(input, norm) if out is None else eager.div(input, norm, out=out)
@@ -75,6 +76,8 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
             "Expected 3D or higher dimensionality                          input (got "
             f"{input.dim()} dimensions)"
         )
+    if input.dtype is not eager.int64:
+        floats("local_response_norm", input)
     if input.numel() == 0:
         return input
     total = channel_windows(input * input, size // 2, (size - 1) // 2)

@@ -3,6 +3,7 @@
 import math
 import warnings
 
+from rushlight import eager
 from rushlight.nn.functional.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -73,9 +74,11 @@ def interpolate(
         )
     if mode == "area":
         return _AVERAGES[dims](input, sizes)
-    if mode in _ANY:
-        return _resample(input, sizes, mode, False, scales)
-    return _resample(input, sizes, _LINES[mode][0], bool(align_corners), scales)
+    aligned, how = (False, mode) if mode in _ANY else (bool(align_corners), _LINES[mode][0])
+    if input.dtype is not eager.uint8 or mode == "bicubic":
+        return _resample(input, sizes, how, aligned, scales)
+    made = _resample(input.float(), sizes, how, aligned, scales)  # images, as they are stored
+    return (made if mode in _ANY else made.round().clamp(0, 255)).to(eager.uint8)
 
 
 def _target(input, size, scale_factor, recompute, asked):

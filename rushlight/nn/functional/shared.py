@@ -14,6 +14,13 @@ def kernel(name):
     return TABLE[name].native
 
 
+def floats(name, x):
+    """x, whose dtype is to be floating: elsewhere PyTorch has no kernel."""
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise NotImplementedError(f'[{name}] "{name}" not implemented for {x.dtype.name!r}')
+    return x
+
+
 def _reduction(reduction, size_average=None, reduce=None):
     """'none', 'mean' or 'sum'; the two old flags win when given."""
     if size_average is not None or reduce is not None:

@@ -2,7 +2,7 @@
 
 from rushlight import eager
 from rushlight.eager.sampling import place
-from rushlight.nn.functional.shared import kernel
+from rushlight.nn.functional.shared import floats, kernel
 
 _embedding = kernel("embedding")
 
@@ -105,6 +105,7 @@ def embedding_bag(
         )
     if mode == "max" and scale_grad_by_freq:
         raise ValueError("max mode does not support scaling the gradient by the frequency")
+    floats("embedding_bag", weight)
     lengths = _bag_lengths(input, offsets, include_last_offset)
     ids = input.reshape(-1)
     if lengths is None:
