@@ -5,7 +5,7 @@ from . import promotion
 from .creation import full
 from .declare import ALL, FLOATS, RUN, composition, library, rows
 from .layouts import ShapeError, broadcast_shape, into_table, shaped, table
-from .pointwise import eq, to, where
+from .pointwise import eq, lt, to, where
 from .samples import call, t
 from .values import put as deposit
 from .values import take as fetch
@@ -323,10 +323,13 @@ def take_along_dim(x, indices, dim):
     from .scattering import gather
     if indices.dtype != "int64":
         raise RuntimeError(f"[take_along_dim] dtype of indices should be Long but got {dtypes.TABLE[indices.dtype].name}")
+    from_end = lambda n: where(lt(indices, 0), indices + n, indices)
     if dim is None:
-        return gather(reshape(x, (product(x.shape),)), 0, reshape(indices, (product(indices.shape),)))
+        n = product(x.shape)
+        return gather(reshape(x, (n,)), 0, reshape(from_end(n), (product(indices.shape),)))
     if x.rank != indices.rank:
         raise RuntimeError(f"[take_along_dim] input and indices should have the same number of dimensions, but got {x.rank} "
                            f"dimensions for input, and {indices.rank} dimensions for indices")
     dim = wrapped(dim, x.rank)
+    indices = from_end(x.shape[dim])
     return gather(expand(x, broadcast_but(dim, x.shape, indices.shape)), dim, expand(indices, broadcast_but(dim, indices.shape, x.shape)))

@@ -88,6 +88,7 @@ def bilinear(input1, input2, weight, bias=None):
     lead = tuple(input1.shape[:-1])
     x1, x2 = input1.reshape((-1, first)), input2.reshape((-1, second))
     left = x1 @ weight.permute((1, 0, 2)).reshape((first, out * second))
-    y = (left.view((-1, out, second)) * x2.unsqueeze(1)).sum(2, dtype=left.dtype)
+    y = (left.view((-1, out, second)) * x2.unsqueeze(1)).sum(2)
+    y = y if y.dtype.is_floating_point else y.to(left.dtype)  # as a product's sums
     y = y.view((*lead, out))
     return y if bias is None else y + bias
