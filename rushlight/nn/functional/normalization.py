@@ -4,7 +4,7 @@ import math
 
 from rushlight import eager
 from rushlight.dtypes import EPSILON
-from rushlight.nn.functional.shared import floats, kernel
+from rushlight.nn.functional.shared import floats, kernel, kind_of
 
 _euclidean_norm = kernel("euclidean_norm")
 
@@ -33,7 +33,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, out=None):
     """x / max(|x|_p, eps) along ``dim``; the norm of halves is summed in float32."""
     half = floats("normalize", input).dtype in (eager.float16, eager.bfloat16)
     wide = input.to(eager.float32) if half else input
-    wide = eager.abs(wide) if input.dtype.is_complex else wide
+    wide = eager.abs(wide) if kind_of(input).startswith("complex") else wide
     if p == 2:  # cut off before the root, whose slope at 0 is infinite
         squares = (wide * wide).sum(dim, keepdim=True)
         norm = eager.sqrt(eager.where(squares < eps * eps, eps * eps, squares))

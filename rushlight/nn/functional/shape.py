@@ -1,7 +1,6 @@
 """Elements moved between channels and places, bilinear forms."""
 
-
-from rushlight.nn.functional.shared import kernel
+from rushlight.nn.functional.shared import WHOLE, kernel, kind_of
 
 pad = kernel("pad")
 
@@ -89,6 +88,6 @@ def bilinear(input1, input2, weight, bias=None):
     x1, x2 = input1.reshape((-1, first)), input2.reshape((-1, second))
     left = x1 @ weight.permute((1, 0, 2)).reshape((first, out * second))
     y = (left.view((-1, out, second)) * x2.unsqueeze(1)).sum(2)
-    y = y if y.dtype.is_floating_point else y.to(left.dtype)  # as a product's sums
+    y = y.to(left.dtype) if kind_of(y) in WHOLE else y  # as a product's sums
     y = y.view((*lead, out))
     return y if bias is None else y + bias

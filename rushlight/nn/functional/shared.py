@@ -3,9 +3,11 @@
 import warnings
 
 from rushlight import eager
+from rushlight.dtypes import INTEGERS
 from rushlight.ops import TABLE
 
 Tensor = eager.Tensor
+WHOLE = ("bool", *INTEGERS)
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
@@ -14,10 +16,15 @@ def kernel(name):
     return TABLE[name].native
 
 
+def kind_of(x):
+    """A dtype's name, of a tensor or of a graph's value."""
+    return x.dtype if isinstance(x.dtype, str) else x.dtype.name
+
+
 def floats(name, x):
     """x, whose dtype is to be floating: elsewhere PyTorch has no kernel."""
-    if not (x.dtype.is_floating_point or x.dtype.is_complex):
-        raise NotImplementedError(f'[{name}] "{name}" not implemented for {x.dtype.name!r}')
+    if kind_of(x) in WHOLE:
+        raise NotImplementedError(f'[{name}] "{name}" not implemented for {kind_of(x)!r}')
     return x
 
 
