@@ -4,7 +4,7 @@ from rushlight.eager import results
 
 
 def _all():
-    from rushlight.eager import older_solving  # noqa: F401  (linear algebra is loaded late)
+    from rushlight.eager import older_solving, sampled  # noqa: F401  (they are loaded late)
 
     return results.CLASSES
 

@@ -2,14 +2,13 @@
 other operators, and so are their derivatives.
 """
 
-from collections import namedtuple
-
 from rushlight import _core
 from rushlight.ops import TABLE
 from rushlight.ops.layouts import broadcast_shape
 from rushlight.ops.views import wrapped
 
 from . import factories
+from .results import result_class
 from .sampling import place
 from .solving import given
 
@@ -62,7 +61,7 @@ def lcm_(self, other):
 
 # ---- mantissa and exponent
 
-frexp_result = namedtuple("frexp", ("mantissa", "exponent"))  # type: ignore[name-match]
+frexp_result = result_class("frexp", "mantissa", "exponent")
 BITS = {"float32": ("int32", 23, 255, 126), "float64": ("int64", 52, 2047, 1022)}
 
 
@@ -169,8 +168,8 @@ def one_sided(y0, y1, y2, a, b):
 
 # ---- histograms
 
-histogram_result = namedtuple("histogram", ("hist", "bin_edges"))  # type: ignore[name-match]
-histogramdd_result = namedtuple("histogramdd", ("hist", "bin_edges"))  # type: ignore[name-match]
+histogram_result = result_class("histogram", "hist", "bin_edges")
+histogramdd_result = result_class("histogramdd", "hist", "bin_edges")
 
 
 def edges_of(name, x, bins, low, high):
