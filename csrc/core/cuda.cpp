@@ -492,7 +492,8 @@ extern PyMethodDef cuda_runtime_functions[];
 
 void cuda_init(PyObject* m) {
   for (PyMethodDef* list :
-      {cuda_functions, cuda_wait_functions, cuda_activity_functions, cuda_runtime_functions})
+      {cuda_functions, cuda_wait_functions, cuda_sharing_functions, cuda_activity_functions,
+          cuda_runtime_functions})
     check(PyModule_AddFunctions(m, list));
   device_kernel_init(m);
 }

@@ -78,7 +78,12 @@ class NonBlocking {  // of the copy that is being made
   bool saved_;
 };
 
-extern PyMethodDef cuda_functions[], cuda_wait_functions[], cuda_activity_functions[];
+// cuda_sharing.cpp
+// Memory that another library makes for what this thread allocates; null: it is ours.
+Storage* cuda_shared_alloc(Device, int64_t nbytes);
+
+extern PyMethodDef cuda_functions[], cuda_wait_functions[], cuda_activity_functions[],
+    cuda_sharing_functions[];
 void cuda_init(PyObject* module);
 
 }  // namespace core

@@ -513,6 +513,7 @@ std::shared_ptr<DevicePlan> runtime_plan(Plan* p, Call& call, PyObject* made) {
 }
 
 Storage* runtime_alloc(Device device, int64_t nbytes) {
+  if (Storage* shared = cuda_shared_alloc(device, nbytes)) return shared;
   Storage* s = rl::cuda::memory_alloc(rl::device_index(device), nbytes);
   s->device = device;
   return s;

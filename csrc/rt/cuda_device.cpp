@@ -85,6 +85,24 @@ const Driver& ready(int device) {
   return d;
 }
 
+Context context_borrow(int device) {
+  if (device_count() == 1) {
+    ready(device);
+    return nullptr;
+  }
+  Context before = nullptr;
+  check(driver().context_get(&before), "cuCtxGetCurrent");
+  here.active = -1;  // others set it too
+  ready(device);
+  return before;
+}
+
+void context_return(Context before) {
+  if (device_count() == 1) return;
+  driver().context_set(before);
+  here.active = -1;
+}
+
 const Properties& properties(int device) {
   DeviceState& s = states()[check_device(device)];
   std::call_once(s.read, [&] {

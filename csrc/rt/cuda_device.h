@@ -33,6 +33,10 @@ bool used(int device);  // whether its context exists
 const Driver& activate(int device);
 const Driver& ready(int device);  // the same without the queue: for calls whose order is free
 Context context_of(int device);
+// Around work between another library's: the device's context is this thread's, and then again the
+// one that was.
+Context context_borrow(int device);
+void context_return(Context before);
 
 Stream current_stream(int device);
 void set_stream(int device, Stream);

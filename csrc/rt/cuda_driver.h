@@ -46,6 +46,7 @@ constexpr int kWarpSize = 10, kMaxThreadsPerBlock = 1, kSharedPerBlock = 8, kReg
   X(device_uuid, "cuDeviceGetUuid_v2", (char*, DeviceHandle))                                   \
   X(can_access_peer, "cuDeviceCanAccessPeer", (int*, DeviceHandle, DeviceHandle))            \
   X(primary_retain, "cuDevicePrimaryCtxRetain", (Context*, DeviceHandle))                    \
+  X(context_get, "cuCtxGetCurrent", (Context*))                                              \
   X(context_set, "cuCtxSetCurrent", (Context))                                               \
   X(context_synchronize, "cuCtxSynchronize", ())                                             \
   X(stream_range, "cuCtxGetStreamPriorityRange", (int*, int*))                               \

@@ -484,19 +484,19 @@ std::vector<FunctionFacts> device_kernel_facts(DeviceKernel* kernel, int device)
 
 void kernel_error_line(void (*line)(char*, size_t)) { user_line = line; }
 
-void raise_kernel_errors(int device, bool whole, Stream stream) {
-  queue_raise();
-  Errors& e = errors(device);
+// The first error that is written down, and none are any more.
+static int64_t taken_error(const Errors& e, const Slot** at) {
   int64_t code = 0;
-  const Slot* at = nullptr;
   for (uint64_t i = e.checked; i < e.next; ++i) {
     volatile int64_t& word = e.words[i % kSlots];
     if (!word) continue;
-    if (!code) code = word, at = &e.slots[i % kSlots];
+    if (!code) code = word, *at = &e.slots[i % kSlots];
     word = 0;
   }
-  if (whole) e.checked = e.next;
-  while (e.checked < e.next && e.slots[e.checked % kSlots].stream == stream) ++e.checked;
+  return code;
+}
+
+static void raise_error(int64_t code, const Slot* at) {
   if (!code) return;
   const std::string line = at->line[0] ? std::string(" (queued at ") + at->line + ")" : "";
   if (code == INT64_MAX) fail(ErrorKind::Runtime, "[%s] ZeroDivisionError%s", at->op, line.c_str());
@@ -504,6 +504,22 @@ void raise_kernel_errors(int device, bool whole, Stream stream) {
   const int64_t value = z & 1 ? -static_cast<int64_t>(z >> 1) - 1 : static_cast<int64_t>(z >> 1);
   fail(ErrorKind::Index, "[%s] index %lld is out of range%s", at->op, static_cast<long long>(value),
        line.c_str());
+}
+
+void raise_kernel_errors(int device, bool whole, Stream stream) {
+  queue_raise();
+  Errors& e = errors(device);
+  const Slot* at = nullptr;
+  const int64_t code = taken_error(e, &at);
+  if (whole) e.checked = e.next;
+  while (e.checked < e.next && e.slots[e.checked % kSlots].stream == stream) ++e.checked;
+  raise_error(code, at);
+}
+
+void kernel_errors_seen(int device) {
+  const Slot* at = nullptr;
+  const int64_t code = taken_error(errors(device), &at);
+  raise_error(code, at);
 }
 
 RunCounts& run_counts() {

@@ -110,6 +110,8 @@ std::vector<FunctionFacts> device_kernel_facts(DeviceKernel*, int device);
 // Errors that kernels wrote down (an index out of range): thrown where the host has waited. `line`
 // names the user's line at a launch; set once, by core.
 void raise_kernel_errors(int device, bool whole, Stream = nullptr);
+// The same without a wait: what has been written so far.
+void kernel_errors_seen(int device);
 void kernel_error_line(void (*line)(char* into, size_t room));
 void unload_dead_modules(int device);
 

@@ -17,6 +17,7 @@ from rushlight import _core, sym
 from rushlight.eager import factories
 from rushlight.errors import Unsupported
 from rushlight.ops.convolution import each, exact
+from rushlight.ops.declare import FACTORIES
 from rushlight.ops.indexing import indexed_shape
 from rushlight.ops.pooling import geometry
 from rushlight.ops.values import TABLE
@@ -109,7 +110,12 @@ def clone(x: Any, memory_format: Any = None) -> Any:
 
 
 def full_like(x: Any, value: Any, dtype: Any = None, **rest: Any) -> Any:
-    return factories.full(tuple(x.shape), value, dtype=dtype or x.dtype, device=x.device)
+    return factories.full(tuple(x.shape), value, dtype=dtype or x.dtype, device=beside(x))
+
+
+def beside(x: Any) -> Any:
+    """Where to make what goes with x. A graph that is recorded makes all on its device."""
+    return None if FACTORIES else x.device
 
 
 def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None, **rest: Any) -> Any:
@@ -334,7 +340,7 @@ def scores_of(
         raise Unsupported("attention", "heads that share keys")
     limit = None
     if is_causal:
-        limit = arange(q.shape[-2], device=q.device).reshape((1, 1, q.shape[-2], 1))
+        limit = arange(q.shape[-2], device=beside(q)).reshape((1, 1, q.shape[-2], 1))
     boolean = mask is not None and kind(mask) == "bool"
     bias = None if boolean or mask is None else mask.to(q.dtype)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -353,7 +359,7 @@ def attention(
     scores = scores if bias is None else scores + bias
     scores = scores if mask is None else op("where", mask, scores, -math.inf)
     if limit is not None:
-        seen = arange(k.shape[-2], device=q.device) <= limit
+        seen = arange(k.shape[-2], device=beside(q)) <= limit
         scores = op("where", seen, scores, -math.inf)
     return out, scores.logsumexp(-1)
 
@@ -396,8 +402,8 @@ bicubic, bicubic_backward = upsample("cubic", True)
 nearest, nearest_backward = upsample("nearest", False)
 
 SPECIAL: dict[str, Callable] = {
-    "_softmax": lambda x, dim, half: x.softmax(dim),
-    "_log_softmax": lambda x, dim, half: x.log_softmax(dim),
+    "_softmax": lambda x, dim, half: (x.float() if half else x).softmax(dim),
+    "_log_softmax": lambda x, dim, half: (x.float() if half else x).log_softmax(dim),
     "_softmax_backward_data": lambda g, y, dim, dtype: cast_back(
         op("softmax_backward", g, y, dim), dtype
     ),

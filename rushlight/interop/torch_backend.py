@@ -25,6 +25,7 @@ from rushlight import _core, config
 from rushlight.eager import factories
 from rushlight.errors import Unsupported
 from rushlight.interop.aten import DTYPES, KEPT, dtype_name, name_of, translation, value_of
+from rushlight.interop.torch_places import Cpu, Loans, expected_of, fits, place_of
 from rushlight.interop.torch_sizes import evaluate, hint, layouts, places
 from rushlight.reasons import refuse
 
@@ -97,17 +98,27 @@ def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
     """One graph of AOTAutograd's, its supported runs of nodes compiled."""
     from functorch.compile import make_boxed_func
 
+    place = place_of(torch, gm)
+    if place is None:
+        REPORTS.append(Report(kind, 0, dict(calls_of(gm)), 0))
+        return make_boxed_func(gm.forward)  # type: ignore[no-any-return]
     left: Counter[str] = Counter()
     draw_masks_first(torch, gm)
     name_plain_views(torch, gm)
-    fused, ours, parts = compiled_runs(torch, gm, kind, {}, left)
+    fused, ours, parts = compiled_runs(torch, gm, kind, place, {}, left)
     left.pop("getitem", None)
     REPORTS.append(Report(kind, ours, dict(left), parts))
     return make_boxed_func(fused.forward)  # type: ignore[no-any-return]
 
 
+def calls_of(gm: Any) -> Counter[str]:
+    """A graph's calls of operators, by name."""
+    calls = (n.target for n in gm.graph.nodes if n.op == "call_function")
+    return Counter(name_of(target) for target in calls if target is not operator.getitem)
+
+
 def compiled_runs(
-    torch: Any, gm: Any, kind: str, known: dict[Any, str], left: Counter[str]
+    torch: Any, gm: Any, kind: str, place: Cpu, known: dict[Any, str], left: Counter[str]
 ) -> tuple[Any, int, int]:
     """The graph with its supported runs compiled, how many nodes those have, and how many they are;
     `left` counts the others. `known`: nodes, and why they are not ours (empty where they are)."""
@@ -120,7 +131,7 @@ def compiled_runs(
         def is_node_supported(self, submodules: Any, node: Any) -> bool:
             if node.op != "call_function":
                 return False
-            why = refusal(torch, node, known)
+            why = refusal(torch, node, place, known)
             if why and node not in told:
                 told.add(node)
                 left[name_of(node.target)] += 1
@@ -138,17 +149,16 @@ def compiled_runs(
             continue
         calls = [n for n in module.graph.nodes if n.op == "call_function"]
         try:
-            part = Part(torch, module, f"{kind}_{name}")
+            part = Part(torch, module, f"{kind}_{name}", place)
             delattr(fused, name)  # torch would take a module there, and nothing else
             fused.__dict__[name] = part
             ours, parts = ours + sum(n.target is not operator.getitem for n in calls), parts + 1
         except Exception as error:  # noqa: BLE001  (torch runs it then)
             if config.flags.strict:
                 raise
-            found = failing(torch, module)
-            if found is not None:  # the rest of the part stays ours
-                node, why = found
-                inner = compiled_runs(torch, module, f"{kind}_{name}", {node: why}, left)
+            found = failing(torch, module, place)
+            if found:  # the rest of the part stays ours
+                inner = compiled_runs(torch, module, f"{kind}_{name}", place, found, left)
                 setattr(fused, name, inner[0])
                 ours, parts = ours + inner[1], parts + inner[2]
                 continue
@@ -159,10 +169,13 @@ def compiled_runs(
     return fused, ours, parts
 
 
-def failing(torch: Any, module: Any) -> tuple[Any, str] | None:
-    """The node of a part that fails by itself, run on tensors of zeros, and how. Tensors without
-    data do not tell all: a kernel's body is looked at when it first runs."""
+def failing(torch: Any, module: Any, place: Cpu) -> dict[Any, str]:
+    """The nodes of a part that should be torch's, run one by one on tensors of zeros, and why: the
+    first that fails, and before it those that leave the device. Tensors without data do not tell
+    all: a kernel's body is looked at when it first runs."""
     known: dict[Any, Any] = {}
+    found: dict[Any, str] = {}
+    zeros = Zeros(place.name)
 
     def look(a: Any) -> Any:
         if isinstance(a, torch.fx.Node):
@@ -171,20 +184,23 @@ def failing(torch: Any, module: Any) -> tuple[Any, str] | None:
             return tuple(map(look, a))
         return hint(a) if isinstance(a, torch.SymInt) else value_of(torch, a)
 
-    with _no_grad():
+    with place.compiling():
         for node in module.graph.nodes:
             if node.op == "placeholder":
                 value = node.meta["val"]
-                known[node] = hint(value) if isinstance(value, torch.SymInt) else example(value)
+                known[node] = hint(value) if isinstance(value, torch.SymInt) else zeros.like(value)
             elif node.target is operator.getitem:
                 known[node] = known[node.args[0]][node.args[1]]
             elif node.op == "call_function":
                 named = {k: look(v) for k, v in node.kwargs.items() if k not in IGNORED}
+                before = place.on_host()
                 try:
                     known[node] = translation(node.target)(*map(look, node.args), **named)  # type: ignore[misc]
                 except Exception as error:  # noqa: BLE001  (whatever it is, torch runs the node)
-                    return node, f"{type(error).__name__}: {error}"
-    return None
+                    return {**found, node: f"{type(error).__name__}: {error}"}
+                if place.on_host() > before:
+                    found[node] = "ours would leave the device"
+    return found
 
 
 def is_random(torch: Any, node: Any) -> bool:
@@ -218,8 +234,12 @@ def draw_masks_first(torch: Any, gm: Any) -> None:
         x, p = node.args[:2]
         value, kept = node.meta["val"]
         with gm.graph.inserting_after(last):
-            drawn = (tuple(kept.shape), kept.stride(), 1.0 - p)
-            last = mask = gm.graph.call_function(bernoulli, drawn)
+            drawn: tuple = (tuple(kept.shape), kept.stride(), 1.0 - p)
+            draw: Callable = bernoulli
+            if value.device.type != "cpu":
+                drawn = (tuple(value.shape), value.stride(), value.dtype, value.device, p)
+                draw = dropout_mask
+            last = mask = gm.graph.call_function(draw, drawn)
         with gm.graph.inserting_before(node):
             times = torch.ops.aten.mul.Tensor
             masked = gm.graph.call_function(times, (x, mask))
@@ -283,16 +303,26 @@ def bernoulli(shape: tuple, stride: tuple, p: float) -> Any:
     return torch.empty_strided(shape, stride, dtype=torch.bool).bernoulli_(p)
 
 
-def refusal(torch: Any, node: Any, known: dict[Any, str]) -> str:
+def dropout_mask(shape: tuple, stride: tuple, dtype: Any, device: Any, p: float) -> Any:
+    """The mask that torch's dropout draws on a GPU, where it hangs on the operand's layout and
+    dtype: of an operand whose numbers do not matter."""
+    import torch
+
+    x = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+    return torch.native_dropout(x, p, True)[1]
+
+
+def refusal(torch: Any, node: Any, place: Cpu, known: dict[Any, str]) -> str:
     """Why a node is not ours; empty where it is. `known`: of nodes that were asked about."""
     if node not in known:
-        known[node] = refused(torch, node, known)
+        known[node] = refused(torch, node, place, known)
     return known[node]
 
 
-def refused(torch: Any, node: Any, known: dict[Any, str]) -> str:
+def refused(torch: Any, node: Any, place: Cpu, known: dict[Any, str]) -> str:
     if node.target is operator.getitem:
-        return "part of a result that is torch's" if refusal(torch, node.args[0], known) else ""
+        whole = refusal(torch, node.args[0], place, known)
+        return "part of a result that is torch's" if whole else ""
     base = name_of(node.target)
     if not str(getattr(node.target, "_schema", "")).startswith("aten::"):
         return "no operator of ATen's"
@@ -302,6 +332,8 @@ def refused(torch: Any, node: Any, known: dict[Any, str]) -> str:
         return "it reads memory as torch lays it out"
     if translation(node.target) is None:
         return "no operator of ours"
+    if why := place.refusal(node, base):
+        return why
     values = [n.meta.get("val") for n in (*node.all_input_nodes, node)]
     for value in values:
         for one in value if isinstance(value, (tuple, list)) else (value,):
@@ -309,8 +341,8 @@ def refused(torch: Any, node: Any, known: dict[Any, str]) -> str:
                 if not isinstance(one, torch.Tensor):
                     return "no tensor"
             if isinstance(one, torch.Tensor):
-                if one.device.type != "cpu":
-                    return f"a tensor on {one.device}"
+                if one.device != place.device:
+                    return f"a tensor on {one.device}, the graph's parts are on {place.name}"
                 if dtype_name(one.dtype) not in DTYPES:
                     return f"dtype {one.dtype}"
                 if type(one).__name__ not in ("FakeTensor", "Tensor", "Parameter"):
@@ -321,13 +353,15 @@ def refused(torch: Any, node: Any, known: dict[Any, str]) -> str:
 def trial(torch: Any, node: Any) -> str:
     """Ours on tensors without data (the meta device): what is wrong with the result, or empty."""
 
+    zeros = Zeros("meta")
+
     def look(a: Any) -> Any:
         if isinstance(a, torch.fx.Node):
             return look(a.meta["val"])
         if isinstance(a, (tuple, list)):
             return tuple(map(look, a))
         if isinstance(a, torch.Tensor):
-            return example(a, "meta")
+            return zeros.like(a)
         return hint(a) if isinstance(a, torch.SymInt) else value_of(torch, a)
 
     try:
@@ -353,9 +387,8 @@ def trial(torch: Any, node: Any) -> str:
 class Part:
     """A run of supported nodes as one compiled graph, called with torch's tensors."""
 
-    def __init__(self, torch: Any, module: Any, name: str) -> None:
-        self.torch, self.__name__ = torch, name
-        self.to_dlpack, self.from_dlpack = torch._C._to_dlpack, torch._C._from_dlpack
+    def __init__(self, torch: Any, module: Any, name: str, place: Cpu) -> None:
+        self.torch, self.__name__, self.place = torch, name, place
         self.module, self.nodes = module, list(module.graph.nodes)
         inputs = [n for n in self.nodes if n.op == "placeholder"]
         values = [n.meta["val"] for n in inputs]
@@ -373,18 +406,30 @@ class Part:
         self.functions: dict[Any, Any] = {
             n: translation(n.target) for n in calls if n.target is not operator.getitem
         }
-        examples: list[Any] = [example(x) for x in fakes]
+        products = {name_of(n.target) for n in self.functions} & PRODUCTS
+        self.loans = Loans(any(x.dtype == torch.float32 for x in fakes) and bool(products))
+        if place.name != "cpu" and not fakes:
+            raise Unsupported("torch_backend", f"nothing says that it computes on {place.name}")
+        with place.compiling():
+            self.compile(fakes)
+
+    def compile(self, fakes: list) -> None:
+        """Compiles it, on tensors of zeros, so that what fails fails here."""
+        zeros = Zeros(self.place.name)
+        examples: list[Any] = [zeros.like(x) for x in fakes]
         described = examples
         if self.places:
             seen = {name: hint(fakes[i].shape[d]) for name, (i, d) in self.places.items()}
             for size in self.sizes.values():
                 evaluate(size, seen)  # Unsupported where no input has it
-            described = layouts(fakes, [dtype_name(x.dtype) for x in fakes])
+            described = layouts(fakes, [dtype_name(x.dtype) for x in fakes], self.place.name)
         elif self.sizes:
             raise Unsupported("torch_backend", "numbers without a tensor of their size")
         self.run = inductor()(self.call, described)
-        with _no_grad():
-            self.check(self.run(*examples))  # compiles it, so that what fails fails here
+        before = self.place.on_host()
+        self.check(self.run(*examples))
+        if self.place.on_host() > before:
+            raise Unsupported("torch_backend", f"a part of it would leave {self.place.name}")
         if any(form == self.call for form in getattr(self.run, "forms", {}).values()):
             raise Unsupported("torch_backend", "the compiler runs it in eager mode")
 
@@ -420,23 +465,19 @@ class Part:
 
     def check(self, results: Sequence[Any]) -> None:
         """Raises Unsupported where our operators give another shape or dtype than torch's."""
-        for i, (x, (shape, _, dtype)) in enumerate(zip(results, self.expected)):
-            if tuple(x.shape) != shape or x.dtype.name != dtype_name(dtype):
+        for i, (x, e) in enumerate(zip(results, self.expected)):
+            if not fits(x, e):
                 raise Unsupported(
                     "interop",
                     f"result {i} of {self.__name__} is {x.dtype.name}{list(x.shape)}, torch "
-                    f"expects {dtype_name(dtype)}{list(shape)}",
+                    f"expects {dtype_name(e.dtype)}{list(e.shape)}",
                 )
 
     def __call__(self, *inputs: Any) -> Any:
-        to, ours, expected = self.to_dlpack, _core.from_dlpack, self.expected
         if self.sizes:
             inputs = tuple(inputs[i] for i in self.tensors)
-        if self.places:
-            expected = self.expected_now(inputs)
-        with _no_grad():
-            results = self.run(*[ours(to(x)) for x in inputs])
-        made = [self.given_back(x, e) for x, e in zip(results, expected)]
+        expected = self.expected_now(inputs) if self.places else self.expected
+        made = self.place.run(self.run, inputs, expected, self.loans)
         return made[0] if self.single else tuple(made)
 
     def expected_now(self, inputs: tuple) -> list:
@@ -449,12 +490,6 @@ class Part:
             self.known[sizes] = found
         return found
 
-    def given_back(self, x: Any, expected: tuple) -> Any:
-        y = self.from_dlpack(x.__dlpack__())
-        if y.stride() == expected[1] or x.numel() <= 1:
-            return y if y.stride() == expected[1] else y.as_strided(expected[0], expected[1])
-        return self.torch.empty_strided(expected[0], expected[1], dtype=expected[2]).copy_(y)
-
 
 def inductor() -> Callable:
     """The backend "inductor", which stands above this room: the pipeline registers it when it
@@ -466,28 +501,29 @@ def inductor() -> Callable:
     return resolve("inductor")  # type: ignore[no-any-return]
 
 
-def expected_of(x: Any, size: Callable) -> tuple:
-    return tuple(map(size, x.shape)), tuple(map(size, x.stride())), x.dtype
-
-
+# What says where a result goes: a graph's parts are on one device, and strides are put right at
+# their ends.
 IGNORED = ("layout", "device", "pin_memory", "non_blocking")
+# Whose rounding hangs on switches of torch's.
+PRODUCTS = frozenset("mm bmm addmm baddbmm addmv mv dot convolution convolution_backward".split())
 
 
-class _no_grad:  # noqa: N801
-    def __enter__(self) -> None:
-        self.before = _core.mode()
-        _core.set_grad_enabled(False)
+class Zeros:
+    """Tensors of ours with the layouts of torch's fakes, whose numbers do not matter: all of a
+    dtype are one memory."""
 
-    def __exit__(self, *error: Any) -> None:
-        _core.set_mode(self.before)
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.held: dict[str, Any] = {}
 
-
-def example(value: Any, device: str = "cpu") -> Any:
-    """A tensor of ours with the layout of one of torch's fakes; its numbers do not matter."""
-    if not hasattr(value, "stride"):
-        return value
-    dtype = getattr(_core, dtype_name(value.dtype))
-    shape, strides = tuple(map(hint, value.shape)), tuple(map(hint, value.stride()))
-    size = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides))
-    flat = factories.zeros((size,), dtype=dtype, device=device)
-    return flat.as_strided(shape, strides)
+    def like(self, value: Any) -> Any:
+        if not hasattr(value, "stride"):
+            return value
+        name = dtype_name(value.dtype)
+        shape, strides = tuple(map(hint, value.shape)), tuple(map(hint, value.stride()))
+        size = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides))
+        flat = self.held.get(name)
+        if flat is None or flat.numel() < size:
+            dtype = getattr(_core, name)
+            flat = self.held[name] = factories.zeros((size,), dtype=dtype, device=self.device)
+        return flat.as_strided(shape, strides)

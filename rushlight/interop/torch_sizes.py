@@ -65,8 +65,8 @@ def places(tensors: Iterable[Any]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def layouts(tensors: Iterable[Any], dtypes: Iterable[str]) -> list[Layout]:
-    """The tensors as ours describes them, with symbols for named sizes."""
+def layouts(tensors: Iterable[Any], dtypes: Iterable[str], device: str) -> list[Layout]:
+    """The tensors as ours describes them on a device, with symbols for named sizes."""
     tensors, env = list(tensors), sym.ShapeEnv()
     values = {
         name: env.size(name, hint(tensors[i].shape[d]), least=0)
@@ -78,7 +78,7 @@ def layouts(tensors: Iterable[Any], dtypes: Iterable[str]) -> list[Layout]:
             tuple(evaluate(n, values) for n in x.stride()),
             dtype,
             0,
-            "cpu",
+            device,
         )
         for x, dtype in zip(tensors, dtypes)
     ]

@@ -8,49 +8,14 @@ import stand_in
 
 import rushlight as rl
 from rushlight import config, nn, trace
-from rushlight.inductor import codegen, device_code, device_loops, recall
+from rushlight.inductor import device_code, recall
 from rushlight.nn import functional as F
-from rushlight.runtime import cache, native
 
 stand_in.install()
 
 
-def built(groups, capability):
-    """In the place of `device_code.build_groups`: the same loops, compiled for the CPU."""
-    assert capability == 90
-    codes, chosen = device_code.write_groups(groups)
-    kernels = {}
-    for group, low in groups:
-        if group.index not in chosen:  # Triton has no form for it: it runs as its operators
-            continue
-        k = low.kernel
-        text = codegen.generate([("kernel_0", k, None)])
-        library = cache.load(text, native.isa(), graph=k.name)
-        LOADED.append(library)
-        entry = {
-            "pointer": cache.pointer(library, "kernel_0"),
-            "inputs": len(low.reads),
-            "outputs": len(low.results),
-            "outer": len(k.outer),
-            "inner": len(k.inner),
-            "numbers": len(k.numbers),
-            "cost": low.cost,
-            "origin": low.origin,
-            "serial": low.serial,
-        }
-        record, images = stand_in.record(k.name, entry=entry)
-        numbers = device_loops.numbers_of(group, low)
-        if numbers is not None and numbers.known:  # what Triton's variant would ask
-            real = codes[chosen[group.index]].record["variants"][0]
-            record["variants"][0]["when"] = real["when"]
-        kernels[group.index] = record, images
-    return device_code.Built(codes, kernels)
-
-
-LOADED = []
-device_code.build_groups = built
 # Programs are not kept: their images name code of this process.
-keep, recall.keep = recall.keep, lambda *_: None
+keep = stand_in.install_compiler()
 
 
 def close(a, b):
@@ -128,7 +93,7 @@ def check_a_program_is_found_again_with_its_kernels():
                 outs = rl.compile(run)(*inputs)
                 found.append([*outs, *rl.autograd.grad(sum(o.sum() for o in outs), inputs)])
     finally:
-        recall.find, recall.keep, device_code.build_groups = real, lambda *_: None, built
+        recall.find, recall.keep, device_code.build_groups = real, lambda *_: None, stand_in.built
     assert len(lowered) == 2 and recalled[:2] == [None, None], recalled
     assert [type(r) for r in recalled[2:]] == [recall.Recalled] * 2, recalled
     for a, b in zip(*found):

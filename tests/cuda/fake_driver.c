@@ -129,6 +129,12 @@ EXPORT Result cuDevicePrimaryCtxRetain(struct Context** c, int d) {
   *c = &contexts[d];
   return OK;
 }
+EXPORT Result cuCtxGetCurrent(struct Context** c) {
+  ALONE;
+  fake_quiet_calls++;
+  *c = current;
+  return OK;
+}
 EXPORT Result cuCtxSetCurrent(struct Context* c) {
   ALONE;
   fake_quiet_calls++;
@@ -405,6 +411,9 @@ static int on_device(Address at, size_t n) {
     if (a >= p->at && a + n <= p->at + p->n) return p->device + 1;
   return 0;
 }
+/* Memory that another library calls the device's may lie anywhere. */
+EXPORT int fake_others = 0;
+static int reachable(Address at, size_t n) { return fake_others || on_device(at, n); }
 static int is_pinned(const void* at) {
   for (struct Piece* p = pinned; p; p = p->next)
     if ((const char*)at >= p->at && (const char*)at < p->at + p->n) return 1;
@@ -412,7 +421,7 @@ static int is_pinned(const void* at) {
 }
 EXPORT Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, struct Stream* s) {
   ALONE;
-  if (!on_device(to, n) || on_device((Address)(uintptr_t)from, 1)) return INVALID;
+  if (!reachable(to, n) || on_device((Address)(uintptr_t)from, 1)) return INVALID;
   struct Work w = {.kind = COPY, .to = (void*)(uintptr_t)to, .from = (void*)from, .n = n};
   w.ran.copy = 1;
   if (!is_pinned(from)) { /* staged at once, as the driver does */
@@ -426,7 +435,7 @@ EXPORT Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t n, struc
 }
 EXPORT Result cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, struct Stream* s) {
   ALONE;
-  if (!on_device(from, n)) return INVALID;
+  if (!reachable(from, n)) return INVALID;
   note("copy to host");
   add(s, (struct Work){
              .kind = COPY, .to = to, .from = (void*)(uintptr_t)from, .n = n, .ran.copy = 2});
@@ -434,7 +443,7 @@ EXPORT Result cuMemcpyDtoHAsync_v2(void* to, Address from, size_t n, struct Stre
 }
 EXPORT Result cuMemcpyDtoDAsync_v2(Address to, Address from, size_t n, struct Stream* s) {
   ALONE;
-  if (!on_device(from, n) || !on_device(to, n)) return INVALID;
+  if (!reachable(from, n) || !reachable(to, n)) return INVALID;
   note("copy on device");
   add(s, (struct Work){.kind = COPY,
                        .to = (void*)(uintptr_t)to,
@@ -457,7 +466,7 @@ EXPORT Result cuMemcpyPeerAsync(Address to, struct Context* tc, Address from, st
 }
 EXPORT Result cuMemsetD8Async(Address to, unsigned char v, size_t n, struct Stream* s) {
   ALONE;
-  if (!on_device(to, n)) return INVALID;
+  if (!reachable(to, n)) return INVALID;
   note("set");
   add(s, (struct Work){.kind = SET, .to = (void*)(uintptr_t)to, .value = v, .n = n});
   return OK;

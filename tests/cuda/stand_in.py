@@ -53,6 +53,54 @@ def install():
     kernels.set_builder(build)
 
 
+def install_compiler():
+    """Groups of compiled graphs become code for the CPU, which the stand-in runs. Their programs
+    are not kept for other processes; what would keep them is returned."""
+    from rushlight.inductor import device_code, recall
+
+    device_code.build_groups = built
+    keep, recall.keep = recall.keep, lambda *_: None
+    return keep
+
+
+def built(groups, capability):
+    """In the place of `device_code.build_groups`: the same loops, compiled for the CPU."""
+    from rushlight.inductor import codegen, device_code, device_loops
+    from rushlight.runtime import cache, native
+
+    assert capability == 90
+    codes, chosen = device_code.write_groups(groups)
+    kernels = {}
+    for group, low in groups:
+        if group.index not in chosen:  # Triton has no form for it: it runs as its operators
+            continue
+        k = low.kernel
+        text = codegen.generate([("kernel_0", k, None)])
+        library = cache.load(text, native.isa(), graph=k.name)
+        LOADED.append(library)
+        entry = {
+            "pointer": cache.pointer(library, "kernel_0"),
+            "inputs": len(low.reads),
+            "outputs": len(low.results),
+            "outer": len(k.outer),
+            "inner": len(k.inner),
+            "numbers": len(k.numbers),
+            "cost": low.cost,
+            "origin": low.origin,
+            "serial": low.serial,
+        }
+        made, images = record(k.name, entry=entry)
+        numbers = device_loops.numbers_of(group, low)
+        if numbers is not None and numbers.known:  # what Triton's variant would ask
+            real = codes[chosen[group.index]].record["variants"][0]
+            made["variants"][0]["when"] = real["when"]
+        kernels[group.index] = made, images
+    return device_code.Built(codes, kernels)
+
+
+LOADED = []
+
+
 def raises(kind, text, call):
     """The message of the error that `call` raises; it must contain `text`."""
     try:
