@@ -14,10 +14,10 @@ later one; a result that lies elsewhere is shared by DLPack.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 from rushlight import _core
 from rushlight.errors import OutOfMemoryError
@@ -116,7 +116,7 @@ class Cuda(Cpu):
 
     def refusal(self, node: Any, base: str) -> str:
         if base in ATOMIC and self.torch.are_deterministic_algorithms_enabled():
-            return "its sums are taken in an order that varies, and torch is told to be deterministic"
+            return "the order of its sums varies, and torch is told to be deterministic"
         return ""
 
     @contextmanager
