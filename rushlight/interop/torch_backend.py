@@ -24,9 +24,18 @@ from typing import Any, NamedTuple
 from rushlight import _core, config
 from rushlight.eager import factories
 from rushlight.errors import Unsupported
-from rushlight.interop.aten import DTYPES, KEPT, dtype_name, name_of, translation, value_of
-from rushlight.interop.torch_places import Cpu, Loans, expected_of, fits, place_of
+from rushlight.interop.aten import (
+    DTYPES,
+    KEPT,
+    dtype_name,
+    name_of,
+    translation,
+    value_of,
+)
+from rushlight.interop.aten import kind as dtype_kind
+from rushlight.interop.torch_places import Cpu, Loans, expected_of, fits, place_of, tensors_of
 from rushlight.interop.torch_sizes import evaluate, hint, layouts, places
+from rushlight.ops.declare import HALVES
 from rushlight.reasons import refuse
 
 # Their results depend on how an operand lies in memory, which inside a part is ours to choose.
@@ -58,7 +67,8 @@ def rushlight(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callabl
     check_version(torch.__version__)
     try:
         from functorch.compile import min_cut_rematerialization_partition
-        from torch._decomp import core_aten_decompositions
+
+        table = decompositions()
         from torch._dynamo.backends.common import aot_autograd
     except ImportError as error:
         raise RuntimeError(f"{unknown(torch.__version__)}: {error}") from error
@@ -66,20 +76,27 @@ def rushlight(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callabl
     def compiler(kind: str) -> Callable:
         return lambda graph, inputs: compile_part(torch, graph, kind)
 
-    decompositions = core_aten_decompositions()
-    for name in KEPT:
-        op = getattr(torch.ops.aten, name, None)
-        for overload in op.overloads() if op is not None else ():
-            decompositions.pop(getattr(op, overload), None)
-
     made: Callable = aot_autograd(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=decompositions,
+        decompositions=table,
     )(gm, example_inputs)
     return made
+
+
+def decompositions() -> dict:
+    """torch's table of what its operators are made of, without those that ours has whole."""
+    import torch
+    from torch._decomp import core_aten_decompositions
+
+    table: dict = core_aten_decompositions()
+    for name in KEPT:
+        op = getattr(torch.ops.aten, name, None)
+        for overload in op.overloads() if op is not None else ():
+            table.pop(getattr(op, overload), None)
+    return table
 
 
 def check_version(version: str) -> None:
@@ -107,6 +124,7 @@ def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
     name_plain_views(torch, gm)
     fused, ours, parts = compiled_runs(torch, gm, kind, place, {}, left)
     left.pop("getitem", None)
+    place.finish()
     REPORTS.append(Report(kind, ours, dict(left), parts))
     return make_boxed_func(fused.forward)  # type: ignore[no-any-return]
 
@@ -195,7 +213,7 @@ def failing(torch: Any, module: Any, place: Cpu) -> dict[Any, str]:
                 named = {k: look(v) for k, v in node.kwargs.items() if k not in IGNORED}
                 before = place.on_host()
                 try:
-                    known[node] = translation(node.target)(*map(look, node.args), **named)  # type: ignore[misc]
+                    known[node] = function_of(torch, node)(*map(look, node.args), **named)
                 except Exception as error:  # noqa: BLE001  (whatever it is, torch runs the node)
                     return {**found, node: f"{type(error).__name__}: {error}"}
                 if place.on_host() > before:
@@ -364,21 +382,70 @@ def trial(torch: Any, node: Any) -> str:
             return zeros.like(a)
         return hint(a) if isinstance(a, torch.SymInt) else value_of(torch, a)
 
-    try:
-        named = {k: look(v) for k, v in node.kwargs.items() if k not in IGNORED}
-        got = translation(node.target)(*map(look, node.args), **named)  # type: ignore[misc]
-    except Exception as error:  # noqa: BLE001  (torch runs the node then)
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    why = ""
+    operands = [x for n in node.all_input_nodes for x in tensors_of(torch, n)]
+    half = any(dtype_name(x.dtype) in HALVES for x in operands)
+    # Wide: in float32. torch keeps statistics of half types so, or in other dtypes than ours.
+    for wide in (False, True) if half else (False,):
+        node.meta["wide"] = wide
+        try:
+            named = {k: look(v) for k, v in node.kwargs.items() if k not in IGNORED}
+            got = function_of(torch, node)(*map(look, node.args), **named)
+        except Exception as error:  # noqa: BLE001  (torch runs the node then)
+            told = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            return why or told
+        found = otherwise(torch, node, got)
+        if not found:
+            return ""
+        why = why or found
+    return why
+
+
+def otherwise(torch: Any, node: Any, got: Any) -> str:
+    """What is wrong with the results of ours that somebody reads; empty: nothing."""
     expected = node.meta["val"]
     many = isinstance(expected, (tuple, list))
-    for x, y in zip(got if many else (got,), expected if many else (expected,)):
-        if isinstance(y, torch.Tensor):
+    read = {u.args[1] if u.target is operator.getitem else None for u in node.users}
+    for k, (x, y) in enumerate(zip(got if many else (got,), expected if many else (expected,))):
+        if isinstance(y, torch.Tensor) and not (many and None not in read and k not in read):
             shape = tuple(map(hint, y.shape))
-            same = tuple(x.shape) == shape and x.dtype.name == dtype_name(y.dtype)
+            same = x is not None and tuple(x.shape) == shape and x.dtype.name == dtype_name(y.dtype)
+            if x is None:
+                return "ours gives no such result"
             if not same and 0 not in shape:
                 theirs = f"{dtype_name(y.dtype)}{list(shape)}"
                 return f"ours gives {x.dtype.name}{list(x.shape)}, torch's {theirs}"
     return ""
+
+
+def function_of(torch: Any, node: Any) -> Callable:
+    """What stands for a node: the translation of its operator, or that on float32, with results
+    of the dtypes that torch expects."""
+    plain: Any = translation(node.target)
+    if not node.meta.get("wide"):
+        return plain  # type: ignore[no-any-return]
+    value = node.meta["val"]
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    dtypes = [
+        getattr(_core, dtype_name(v.dtype)) if isinstance(v, torch.Tensor) else None for v in values
+    ]
+
+    def widened(*args: Any, **named: Any) -> Any:
+        made = plain(*map(wider, args), **{k: wider(v) for k, v in named.items()})
+        if not isinstance(made, (tuple, list)):
+            return narrowed(made, dtypes[0])
+        return tuple(map(narrowed, made, dtypes))
+
+    return widened
+
+
+def wider(x: Any) -> Any:
+    return x.to(_core.float32) if hasattr(x, "shape") and dtype_kind(x) in HALVES else x
+
+
+def narrowed(x: Any, dtype: Any) -> Any:
+    floats = x is not None and dtype is not None and dtype_kind(x) == "float32"
+    return x.to(dtype) if floats and dtype.name in HALVES else x
 
 
 # ---- one compiled part
@@ -404,7 +471,7 @@ class Part:
         self.known: dict[tuple, list] = {}  # what is expected, for values of the sizes
         calls = [n for n in self.nodes if n.op == "call_function"]
         self.functions: dict[Any, Any] = {
-            n: translation(n.target) for n in calls if n.target is not operator.getitem
+            n: function_of(torch, n) for n in calls if n.target is not operator.getitem
         }
         products = {name_of(n.target) for n in self.functions} & PRODUCTS
         self.loans = Loans(any(x.dtype == torch.float32 for x in fakes) and bool(products))
@@ -426,8 +493,10 @@ class Part:
         elif self.sizes:
             raise Unsupported("torch_backend", "numbers without a tensor of their size")
         self.run = inductor()(self.call, described)
-        before = self.place.on_host()
         self.check(self.run(*examples))
+        before = self.place.on_host()
+        if before:  # it, or its compiling, once: then it tells
+            self.run(*examples)
         if self.place.on_host() > before:
             raise Unsupported("torch_backend", f"a part of it would leave {self.place.name}")
         if any(form == self.call for form in getattr(self.run, "forms", {}).values()):

@@ -76,6 +76,9 @@ class Cpu:
         """How many calls so far left the device."""
         return 0
 
+    def finish(self) -> None:
+        """After a graph is compiled: its examples' memory is given back."""
+
     def run(
         self, part: Callable, inputs: Sequence[Any], expected: Sequence[Expected], loans: Loans
     ) -> list:
@@ -143,6 +146,9 @@ class Cuda(Cpu):
     def rounding(self, products: bool, images: bool) -> tuple[bool, bool]:
         """Sets both of ours, and gives what they were."""
         return _core.cuda_tf32("matmul", products), _core.cuda_tf32("cudnn", images)
+
+    def finish(self) -> None:
+        _core.cuda_memory_empty(self.index)
 
     def on_host(self) -> int:
         counts = _core.cuda_counts()

@@ -210,6 +210,53 @@ def check_half_types():
     agree(model, torch.randn(16, 8).bfloat16(), bound=2e-2)
 
 
+def traced(f, *shapes, dtype):
+    """The graph of f on tensors of a GPU without data, compiled: what its report says, its code."""
+    from torch._functorch.aot_autograd import aot_function
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    found = []
+    torch_backend.REPORTS.clear()
+    PLACE.device = torch.device("cuda:0")
+
+    def compiler(graph, inputs):
+        torch_backend.compile_part(torch, graph, "inference")
+        found.extend([*torch_backend.REPORTS, graph.code])
+        raise LookupError("nothing can run it")
+
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            inputs = [torch.empty(s, device="cuda:0", dtype=dtype) for s in shapes]
+            aot_function(f, compiler, decompositions=torch_backend.decompositions())(*inputs)
+    except LookupError:
+        pass
+    finally:
+        PLACE.device = torch.device("cpu")
+    return found
+
+
+def check_dtypes_of_a_gpus_results():
+    """torch keeps a norm's statistics in other dtypes there than on the CPU."""
+
+    def norms(x, w, b):
+        y = F.batch_norm(x, None, None, w, b, True)
+        z = F.batch_norm(x, b, w, w, b, False)
+        return F.group_norm(y, 2, w, b) * z
+
+    for dtype in (torch.bfloat16, torch.float32):
+        report, _ = traced(norms, (4, 6, 5, 5), (6,), (6,), dtype=dtype)
+        assert report.parts == 1 and not report.left, (dtype, report)
+
+
+def check_a_gpus_dropout_draws_by_torchs_own():
+    def f(x, w):
+        return F.dropout((x * 2).relu(), 0.4) @ w + F.dropout(x, 0.2)[:, :3]
+
+    report, code = traced(f, (4, 6), (6, 3), dtype=torch.bfloat16)
+    assert report.parts == 1 and report.left == {"dropout_mask": 2}, report
+    assert "bfloat16" in code and "device(type='cuda', index=0), 0.4)" in code, code
+
+
 def check_an_index_out_of_range_is_told():
     f = compiled(lambda table, i: table[i].relu() + 1)
     table = torch.randn(3, 4)
