@@ -148,8 +148,11 @@ Own<Tensor> import_capsule(PyObject* capsule) {
         t.device.type);
   Device place = Device::CPU;
   if (t.device.type == kCUDA) {
-    Ref name = checked(PyUnicode_FromFormat("cuda:%d", t.device.id));
-    place = device_from(name.py());
+    place = rl::make_device(rl::DeviceType::CUDA, 0);
+    if (!rl::device_ready(place) || t.device.id) {
+      Ref name = checked(PyUnicode_FromFormat("cuda:%d", t.device.id));
+      place = device_from(name.py());
+    }
     rl::cuda::queue_close();
   }
   if (t.ndim > rl::kMaxDims)
