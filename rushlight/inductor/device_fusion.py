@@ -1,4 +1,4 @@
-"""Where fusing would leave a GPU with too few programs.
+"""Where fusing would ask too much of a launch, or leave a GPU with too few programs.
 
 A kernel folds a row in one program. Few long rows (a loss, the gradient of a bias) are cut into
 pieces instead, folded side by side (loops/triton_forms.py, `split`), which works only for one fold
@@ -15,6 +15,13 @@ from rushlight.fx.graph import Node, Var
 
 FEW, LONG = 264, 16384  # rows of contiguous elements; elements of a row
 FEW_ACROSS, LONG_ACROSS = 8448, 256  # rows that lie side by side in memory
+
+
+def limits() -> tuple[int, int]:
+    """The most operands and results of one launch."""
+    from rushlight.loops import triton_forms  # only here: the CPU's path does not pay for it
+
+    return triton_forms.OPERANDS, triton_forms.RESULTS
 
 
 def starves(plan: Any, group: Any, node: Node, in_rows: bool, results: list[Var]) -> bool:

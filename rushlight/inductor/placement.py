@@ -170,7 +170,9 @@ class Placer:
 
     def made(self, step: Step) -> tuple[Var, ...]:
         low = self.lowered.get(step.index)
-        return low.results if low else step.nodes[0].outs if isinstance(step, Group) else ()
+        if low:
+            return low.results
+        return step.nodes[0].outs if isinstance(step, Group) and len(step.nodes) == 1 else ()
 
     def operands(self, step: Step) -> tuple[Var, ...]:
         low = self.lowered.get(step.index)
@@ -186,7 +188,8 @@ class Placer:
         if low is None:  # the operator's in-place form
             node = step.nodes[0]
             return (
-                node.op.kind == "scalar"
+                len(step.nodes) == 1  # another operator of the group may read x later
+                and node.op.kind == "scalar"
                 and len(node.outs) == 1
                 and getattr(node.op.native, "inplace", None) is not None
                 and node.arguments[0] is not None

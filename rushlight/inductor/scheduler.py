@@ -167,16 +167,17 @@ class Schedule:
                     "dependency", f"{x.name} is a view of what the group makes, along other dims"
                 )
         reads = self.reads_with(step, node, in_rows)
-        if len(reads) > OPERANDS:
+        operands, most = device_fusion.limits() if step.on_gpu else (OPERANDS, RESULTS)
+        if len(reads) > operands:
             return no(
-                "size", f"the kernel would read {len(reads)} operands, {OPERANDS} are the most"
+                "size", f"the kernel would read {len(reads)} operands, {operands} are the most"
             )
         if len(step.numbers | self.numbers_of(node)) > NUMBERS:
             return no("size", f"the kernel would take more than {NUMBERS} numbers at run time")
         results = self.results_with(step, node)
-        if len(results) > RESULTS:
+        if len(results) > most:
             return no(
-                "size", f"the kernel would write {len(results)} results, {RESULTS} are the most"
+                "size", f"the kernel would write {len(results)} results, {most} are the most"
             )
         nodes = [*step.nodes, node]
         if step.on_gpu and device_fusion.starves(self, step, node, in_rows, results):

@@ -143,6 +143,16 @@ class Wrapper:
         self.value(part.whole)
         return self.looked(self.known[part.whole], part.views, f"{identifier(out)}_place")
 
+    def place(self, node: Node) -> None:
+        """An operator's results that are pieces of a whole, copied to their places: a kernel would
+        have written them there."""
+        for out in node.outs:
+            if out in self.plan.parts and out in self.known:
+                place = self.place_of(out)
+                copy = TABLE["copy"].native.inplace
+                name = f"{identifier(out)}_placed"
+                self.emit(copy, [place, self.known[out], ("c", False)], [name], "copy_")
+
     def carve(self, memory: MemoryPlan) -> None:
         """The one allocation of a call, and the places in it."""
         if len(memory.places) < 2:
@@ -385,6 +395,7 @@ def write(
             before = len(w.lines)
             for node in step.nodes:
                 w.call_operator(node)
+                w.place(node)
             if isinstance(step, Group) and len(w.lines) > before:
                 w.lines[-1] += f"  # {step.name}: one operator, called as it is"
     return w.finish(ends), w.text(), w.instructions, w.outputs

@@ -52,6 +52,39 @@ def check_every_loop_form_keeps_its_conditions():
     same_on_both(lambda x: F.layer_norm(x, (64,)).mean(1), rl.randn(20, 64))
 
 
+def many_results(x, w):
+    """More than a launch writes, of one operand: each is read by a product of its own."""
+    t = (x * 0.5).sigmoid()
+    u, v = t + 1.0, t * 1.25
+    made = [u * 2, v - u, u * u, v * t, u - t, v + 3, t * t, (v - 2) * t]
+    return [a @ w for a in made]
+
+
+def check_more_results_than_a_launch_has():
+    text = same_on_both(lambda x, w: sum(many_results(x, w)), rl.randn(30, 8), rl.randn(8, 8))
+    assert " ops.mul(" not in text, text  # every operator is in a kernel
+
+
+def check_groups_without_a_kernel_overwrite_nothing():
+    """Run as its operators, a group writes no result over what another of them reads."""
+
+    def function(x):
+        y = x.cumsum(1)  # the graph's own memory, which the group may take
+        a, b = y + 1.0, y * 2.0
+        return rl.cat([a * b, y - a, a.cumsum(1)], 1)
+
+    real, device_code.write = device_code.write, refused
+    try:
+        text = same_on_both(function, rl.randn(30, 8))
+    finally:
+        device_code.write = real
+    assert "fused_" not in text.replace("# fused_", ""), text
+
+
+def refused(group, low):
+    raise NotImplementedError("[test] no kernel")
+
+
 def check_tensors_are_made_on_the_graphs_device():
     def positions(x):
         made = rl.arange(x.shape[1], device=x.device) + rl.zeros(x.shape[1], device=x.device)
