@@ -201,11 +201,25 @@ FOLLOWED = 12  # functions
 
 
 def last_row(rows: Sequence[str]) -> int:
-    """Where a function without a size ends: at a return or jump that no code follows."""
-    pairs = enumerate(zip(rows, [*rows[1:], ""], strict=True))
-    return next((i for i, (row, n) in pairs if LAST.search(row) and not CODE.search(n)), len(rows))
+    """Where a function without a size ends: at a return or jump that no code follows, and behind
+    which no jump before it goes on (loops are padded too)."""
+    furthest = 0
+    for i, row in enumerate(rows):
+        if (jump := JUMP.search(row)) and (ahead := int(jump[1], 16)) < place(row) + NEAR:
+            furthest = max(furthest, ahead)
+        if LAST.search(row) and not CODE.search(rows[i + 1] if i + 1 < len(rows) else ""):
+            if furthest <= place(row):
+                return i
+    return len(rows)
 
 
+def place(row: str) -> int:
+    """The address of an instruction."""
+    return int(row.partition(":")[0], 16)
+
+
+NEAR = 1 << 14  # bytes: a jump further on leaves the function
+JUMP = re.compile(r":\s+j\w+\s+([0-9a-f]+)\b")
 LAST = re.compile(r":\s+(repz )?(ret|jmp)")  # what a function can end with
 CODE = re.compile(r":\s+(?!nop|cs nop|data16|xchg +%ax,%ax|int3)\w")  # other than padding
 

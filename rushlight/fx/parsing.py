@@ -5,6 +5,7 @@ the text is checked as it is read: an annotation that the rule does not give is 
 from __future__ import annotations
 
 import ast
+import math
 from typing import Any
 
 from rushlight import dtypes, sym
@@ -147,7 +148,8 @@ class Parser:
             case ast.BinOp(left, ast.FloorDiv(), right):
                 return self.value(left) // self.value(right)
             case ast.Call(ast.Name("float"), [ast.Constant(str(text))]):
-                return float(text)
+                number = float(text)
+                return number if number == number else math.nan  # one object, so that it is equal
         raise self.wrong(a, "not an argument of a graph")
 
     def wrong(self, a: Any, why: str) -> Exception:

@@ -84,6 +84,8 @@ def test_a_function_ends_where_padding_follows_a_return():
     ]
     assert loaded_code.last_row([*rows, "  17:   nopw   0x0(%rax)", "  20:   push   %rax"]) == 3
     assert loaded_code.last_row(rows[:1]) == 1
+    loop = ["  10:   je     20 <x+0x10>", "  12:   jmp    18 <x+0x8>", "  14:   nopw   0x0(%rax)"]
+    assert loaded_code.last_row([*loop, "  18:   mov    %rax,%rbx", "  20:   ret"]) == 4
 
 
 def jitdump(*functions):
