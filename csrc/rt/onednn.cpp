@@ -70,6 +70,12 @@ bool onednn_primitive(const OneDnn& l, const_dnnl_primitive_desc_t pd, Primitive
          l.dnnl_stream_create(&stream, l.engine, dnnl_stream_default_flags) == dnnl_success;
 }
 
+bool onednn_keeps_stack(const OneDnn& l, const_dnnl_primitive_desc_t pd) {
+  const char* name = nullptr;
+  return l.dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) != dnnl_success ||
+         !name || std::strcmp(name, "gemm:jit:f32") != 0;
+}
+
 bool onednn_attributes(const OneDnn& l, Attributes& attr) {
   return l.dnnl_primitive_attr_create(&attr) == dnnl_success &&
          l.dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
@@ -134,7 +140,7 @@ std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
         l.dnnl_primitive_attr_set_post_ops(attr, sum) == dnnl_success)) &&
       l.dnnl_matmul_primitive_desc_create(&pd, l.engine, md[0], md[1], md[2], md[3], attr) ==
           dnnl_success &&
-      onednn_primitive(l, pd, p->primitive, p->stream);
+      onednn_keeps_stack(l, pd) && onednn_primitive(l, pd, p->primitive, p->stream);
   for (int i = 0; i < 4 && ok; ++i)
     if (md[i])
       ok = l.dnnl_memory_create(&p->memory[i], md[i], l.engine, DNNL_MEMORY_NONE) == dnnl_success;

@@ -25,6 +25,7 @@ namespace rl {
   F(dnnl_memory_create) F(dnnl_memory_destroy) F(dnnl_memory_set_data_handle)            \
   F(dnnl_primitive_attr_create) F(dnnl_primitive_attr_destroy)                           \
   F(dnnl_primitive_attr_set_scratchpad_mode) F(dnnl_primitive_desc_query_md)             \
+  F(dnnl_primitive_desc_query)                                                           \
   F(dnnl_primitive_attr_set_post_ops) F(dnnl_post_ops_create) F(dnnl_post_ops_destroy)   \
   F(dnnl_post_ops_append_sum) F(dnnl_post_ops_append_eltwise)                            \
   F(dnnl_post_ops_append_binary) F(dnnl_post_ops_append_prelu)                           \
@@ -75,6 +76,9 @@ typedef OneDnnOwned<dnnl_post_ops_t, &OneDnn::dnnl_post_ops_destroy> PostOpsMade
 
 // A primitive of this description and a stream for it. False: the library refuses.
 bool onednn_primitive(const OneDnn&, const_dnnl_primitive_desc_t, Primitive&, Stream&);
+// Does its code leave the stack pointer alone? Kernels of "gemm:jit:f32" keep a pointer into the operands in it: a signal
+// that arrives meanwhile has its frame, a few KiB, written there (unless the thread has a signal stack of its own).
+bool onednn_keeps_stack(const OneDnn&, const_dnnl_primitive_desc_t);
 // Attributes of a primitive that works on scratch memory of ours. False: the library refuses.
 bool onednn_attributes(const OneDnn&, Attributes&);
 // How much scratch memory it needs, and the object for it (none for 0 bytes). False: the library refuses.

@@ -49,7 +49,7 @@ std::shared_ptr<ProductPrimitive> make(const OneDnn& l, const Product2d& g) {
       l.dnnl_primitive_attr_set_post_ops(attr, steps.made) == dnnl_success &&
       l.dnnl_matmul_primitive_desc_create(&pd, l.engine, md[P::kX], md[P::kY], md[P::kBias],
                                           md[P::kOut], attr) == dnnl_success &&
-      onednn_primitive(l, pd, p->primitive, p->stream);
+      onednn_keeps_stack(l, pd) && onednn_primitive(l, pd, p->primitive, p->stream);
   const int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
                        DNNL_ARG_SCRATCHPAD};
   for (int i = 0; i < P::kArguments && ok; ++i) {
