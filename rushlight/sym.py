@@ -249,6 +249,15 @@ class Sym:
         return not self == 0
 
 
+def sizes_in(value):
+    """The symbolic sizes among a node's arguments, however deep."""
+    if isinstance(value, Sym):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from sizes_in(v)
+
+
 def names(x):
     """The symbols that a number is computed from; none for a plain one."""
     if isinstance(x, Float) and x.function is not None:

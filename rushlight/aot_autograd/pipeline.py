@@ -11,7 +11,7 @@ nothing saved has are numbers that it takes behind the graph's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -194,17 +194,10 @@ def sizes_lost(backward: Graph) -> tuple[str, ...]:
     known = {*backward.numbers, *lone}
     used: set[str] = set()
     for node in backward.calls:
-        for size in sizes_in((node.arguments, [(v.shape, v.layout.strides) for v in node.outs])):
+        made = [(v.shape, v.layout.strides) for v in node.outs]
+        for size in sym.sizes_in((node.arguments, made)):
             used |= sym.names(size)
     return tuple(sorted(used - known))
-
-
-def sizes_in(value: Any) -> Iterator[sym.Sym]:
-    if isinstance(value, sym.Sym):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            yield from sizes_in(v)
 
 
 def ancestors(graph: Graph, values: Sequence[Var]) -> list[Node]:

@@ -22,7 +22,7 @@ do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from rushlight import sym
@@ -434,7 +434,7 @@ class Schedule:
         """What a kernel of the node is told at run time, beside tensors."""
         gather = self.facts(node).gather
         picks = gather.picks if gather is not None else ()
-        return set(map(str, symbols([node.arguments, *((p.extent, p.stride) for p in picks)])))
+        return set(map(str, sym.sizes_in([node.arguments, *((p.extent, p.stride) for p in picks)])))
 
     def pick_read(self, group: Group, pick: Pick) -> Read:
         """Indices, over the group's space: once a row where they do not vary along it."""
@@ -556,14 +556,6 @@ def device_of(graph: Graph) -> str:
     inputs = (*graph.inputs, *(n.outs[0] for n in graph.nodes if n.kind == "get_attr"))
     found = (v.layout.device for v in inputs)
     return next((d for d in found if d.startswith("cuda")), "cpu")
-
-
-def symbols(value: Any) -> Iterator[sym.Sym]:
-    if isinstance(value, sym.Sym):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            yield from symbols(v)
 
 
 def counts_elements(node: Node) -> bool:
