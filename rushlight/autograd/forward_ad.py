@@ -47,18 +47,20 @@ def make_dual(tensor, tangent, *, level=None):
     """A tensor of the same values with a tangent of the same shape and dtype."""
     if not LEVELS:
         raise RuntimeError(
-            "[make_dual] no dual level is open: call it inside `with dual_level():`"
+            "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
+            "enter_dual_level() first."
         )
     for what, x in (("Primal", tensor), ("Tangent", tangent)):
         if not (isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())):
             raise ValueError(
-                f"[make_dual] the {what.lower()} has to be a floating or complex tensor, not "
+                f"Expected {what.lower()} to be a floating point or complex tensor, got "
                 f"{getattr(x, 'dtype', type(x))}"
             )
     if tuple(tensor.shape) != tuple(tangent.shape):
         raise RuntimeError(
-            f"[make_dual] the tangent has shape {list(tangent.shape)}, the tensor "
-            f"{list(tensor.shape)}: they have to be equal"
+            "Trying to set a forward gradient that has a different size than that of the original "
+            f"Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the given"
+            f" forward gradient is of size {list(tangent.shape)}."
         )
     if tensor.dtype is not tangent.dtype:
         raise RuntimeError(f"Tangent has dtype {tangent.dtype}, the tensor {tensor.dtype}")

@@ -188,7 +188,7 @@ def count_of(amount, size):
     if isinstance(amount, numbers.Integral):
         if amount > size:
             raise ValueError(
-                f"[prune] {amount} elements are to be pruned, there are {size}"
+                f"amount={amount} should be smaller than the number of parameters to prune={size}"
             )
         return int(amount)
     return round(amount * size)
