@@ -84,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument(
         "--all", action="store_true", help="run it once more in the mode it did not take"
     )
-    explain.add_argument("--device", choices=("cpu", "gpu"), default="", help="shown first")
+    explain.add_argument(
+        "--device", choices=("cpu", "gpu", "cuda"), default="", help="shown first; cuda is gpu"
+    )
     explain.add_argument(
         "--torch", action="store_true", help="observe a PyTorch program, run by torch itself"
     )

@@ -250,9 +250,7 @@ class Recording:
         rows: dict[tuple[str, str, bool], list[int]] = {}
         for call in calls.of_reads:
             host = call.ran.startswith("optim/")
-            own = "of the optimizer's own numbers" if host else f"in rushlight's {call.ran}"
-            what = f"{call.operator} {own}" if call.ran else call.operator
-            row = rows.setdefault((call.where, what, host), [0, 0])
+            row = rows.setdefault((call.where, _read_as(call.operator, call.ran), host), [0, 0])
             row[0] += 1
             row[1] += call.ns
         made = [
@@ -321,6 +319,17 @@ class TorchExplanation(Explanation):
                 called[call.ran].append(call.where)
         parents = page_vocabulary() | {"vocabulary": vocabulary(texts)}
         return {**parents, "limits": limits(), "kernels": [], "called_at": called}
+
+
+def _read_as(what: str, inside: str) -> str:
+    """A read in the user's words. `inside`: "file:line in f" of ours that reads, empty where the
+    user's line does."""
+    function = inside.rpartition(" in ")[2]
+    if inside.startswith("optim/"):
+        return f"{what} of the optimizer's own numbers"
+    if function == "formatted":
+        return "f-string or format(tensor)"
+    return f"{function}, which calls {what}" if inside else what
 
 
 def _one_line(error: BaseException | None) -> str:

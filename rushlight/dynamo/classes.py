@@ -168,7 +168,8 @@ def new_object(f: Any, cls: type) -> Instance:
     from .wrapping import is_python_class
 
     if not is_python_class(cls):
-        raise unsupported(f"a call of {cls.__name__}", "the class is not written in Python")
+        name = f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+        raise unsupported(f"a call of {name}", "the class is not written in Python")
     return f.state.note_made(Instance(f.state, cls))
 
 

@@ -220,8 +220,10 @@ def explain_failure(guard: Guard, seen: Any, line: int = 0) -> str:
     now = told(seen)
     if guard.kind == "eq":
         return f"{name} was {p!r:.80}, now {now}"
-    if guard.kind == "none":
-        return f"{name} was None, now {now}"
+    if guard.kind in ("is", "none") and isinstance(p, (bool, type(None))):
+        return f"{name} was {p}, now {now}"
+    if guard.kind == "len" and hasattr(seen, "__len__"):
+        return f"len({name}) was {p}, now {len(seen)}"
     return f"expected {readable(guard.text, line)}, got {now}"
 
 

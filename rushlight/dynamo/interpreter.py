@@ -234,6 +234,7 @@ class Outermost(Frame):
                         unsupported(
                             f"an exception that leaves the function: {type(error).__name__}",
                             str(error) or "it is raised in plain Python",
+                            "Without it the function is captured whole.",
                         )
                     ) from None
                 if not self.handling():

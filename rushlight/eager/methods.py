@@ -214,7 +214,7 @@ def zero_(self):
     return op("fill").inplace(self, 0)
 
 
-def numbered(self, spec):
+def formatted(self, spec):
     return format(self.item() if self.dim() == 0 else str(self), spec)
 
 
@@ -244,7 +244,7 @@ METHODS = {
     **storage.METHODS,
     **traits.METHODS,
     **selection.METHODS,
-    "__format__": numbered,
+    "__format__": formatted,
     **{
         short: converter(name)
         for short, name in (

@@ -9,6 +9,7 @@ unit that nobody described goes nowhere silently: it is an artifact of its stage
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from rushlight import trace
 from rushlight.report.links import eliminated
 from rushlight.report.origins import short, spans, split_origins, user_lines, variables
 from rushlight.report.records import Call, Calls, nbytes, operations
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 @dataclass(slots=True)
@@ -297,7 +300,15 @@ def distinct_breaks(captures: Sequence[Capture]) -> list[tuple[Refused, int]]:
     seen: dict[tuple[str, ...], list[Any]] = {}
     for told in (b for c in captures for b in c.breaks):
         seen.setdefault((told.id, told.what, told.why, told.where), [told, 0])[1] += 1
-    return sorted(((told, n) for told, n in seen.values()), key=lambda row: -row[1])
+    # An exception ends the captures of all the functions that it leaves: told where the user's
+    # line called the first of ours, it is not told again of those.
+    theirs = {key[:3] for key in seen if not key[3].startswith(PACKAGE)}
+    rows = [
+        (told, n)
+        for key, (told, n) in seen.items()
+        if key[:3] not in theirs or not key[3].startswith(PACKAGE)
+    ]
+    return sorted(rows, key=lambda row: -row[1])
 
 
 def _step(told: Mapping[str, Any]) -> Ran:

@@ -169,7 +169,7 @@ def observe(run: Run, operator: str | None = None) -> Observed:
         table.tree(calls),
         table.ran(calls, "kernel", run.kernels),
         table.ran(calls, "library", run.kernels),
-        table.lines(calls),
+        table.lines(calls, _captured(run.captures)),
         _refusals(run.records),
         None if run.describe else way_down(calls, run.device, operator, bool(run.error)),
         selections,
@@ -248,6 +248,12 @@ def _why_not(
         return "device.no_gpu", "Nothing ran on a GPU: no NVIDIA driver was found here."
     phrase = documented.phrase("device", needed[1])
     return "path.device_not_used", f"No tensor of this run was on {phrase}."
+
+
+def _captured(captures: Sequence[Capture]) -> set[str]:
+    """Places of the user's, as model.py:12, that the lines of captured graphs come from."""
+    graphs = (a for c in captures for a in c.artifacts if a.stage == "fx_graph")
+    return {chain[0] for graph in graphs for chain in graph.origins.values() if chain}
 
 
 def _refusals(records: Sequence[trace.Record]) -> list[Refusal]:

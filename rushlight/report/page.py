@@ -15,6 +15,7 @@ from typing import Any
 
 from rushlight import trace
 from rushlight.report import path
+from rushlight.report.captures import PACKAGE
 from rushlight.report.observe import Observed
 from rushlight.report.records import Call, Calls, activities_of, launched_by
 from rushlight.report.timeline import timeline
@@ -70,6 +71,7 @@ def data(
     if observed is not None:
         made["observed"] = observed.to_json()
         made["files"] = sources(observed)
+        made["package"] = PACKAGE
         if not (extra and "timeline" in extra):
             mine = Calls() if calls is None else calls
             made["timeline"] = timeline(mine, (), 0, observed.wall_ns, observed.program)

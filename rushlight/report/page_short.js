@@ -58,6 +58,17 @@ const kernelSumText = s => `${ns(s.ns)} in ${count(s.calls, "call")} of kernels 
 // One entry a recompile, equal ones counted.
 const recompiles = () => tally(run.captures.filter(c => c.recompiles.length).map(c => ({...c.recompiles[0], why: c.recompiled || c.recompiles[0].why, what: c.function})));
 
+const readAt = r => / \(read at /.test(r.why) ? ", in the call at " : ", read at ";
+// [recompile, those behind it of the same change in other functions and pieces]: 16 became 24, say.
+function grouped(list) {
+  const groups = [], change = why => (/ (was .*?, now .*?)(?: \(another|$)/s.exec(why) || [])[1];
+  for (const r of list) {
+    const same = change(r.why), first = same && groups.find(([g]) => change(g.why) === same && /\.(shape|size)/.test(g.why) && /\.(shape|size)/.test(r.why));
+    if (first) first[1].push(r); else groups.push([r, []]);
+  }
+  return groups;
+}
+
 // ---- in short: the answers that most people open the page for
 
 function ranges(places) {  // file:line, ... -> one button for each run of neighbouring lines
@@ -66,8 +77,9 @@ function ranges(places) {  // file:line, ... -> one button for each run of neigh
     const m = /^(.*?):(\d+)/.exec(p);
     if (m) { if (!files.has(m[1])) files.set(m[1], []); files.get(m[1]).push(+m[2]); }
   }
-  const found = [];
-  for (const [file, lines] of files) {
+  const found = [], library = f => { const a = artifacts.find(x => x.user === f || x.path === f); return !a || /(site|dist)-packages/.test(a.path || ""); };
+  const rank = ([f]) => shortPath(f).split("/").pop() === run.program ? 0 : library(f) ? 2 : 1;  // the script, other files of the user's, libraries
+  for (const [file, lines] of [...files].sort((a, b) => rank(a) - rank(b))) {
     lines.sort((a, b) => a - b);
     for (let i = 0; i < lines.length;) {
       let j = i;
@@ -76,24 +88,30 @@ function ranges(places) {  // file:line, ... -> one button for each run of neigh
       i = j + 1;
     }
   }
-  return found.slice(0, 24).map(([place, more]) => placeButton(place, more));
+  return found.map(([place, more]) => placeButton(place, more));
 }
+// The first ones, and a button that brings the others.
+function some(items, n) {
+  if (items.length <= n + 1) return items;
+  const rest = h("button", {type: "button", class: "rest", onclick: () => { const next = items[n]; rest.replaceWith(...items.slice(n)); (next.querySelector("button") || next).focus(); }}, `and ${items.length - n} more`);
+  return [...items.slice(0, n), rest];
+}
+const FEW = 24;  // places that stand there at first
 function drawShort() {
   if (!run) return;
   const rows = [], add = (title, ...body) => rows.push(h("dt", {}, title), h("dd", {}, body));
-  const list = items => h("ul", {}, items.map(i => h("li", {}, i)));
-  const some = (items, n) => [...items.slice(0, n), ...(items.length > n ? [`and ${items.length - n} more below`] : [])];
+  const list = (items, n) => h("ul", {}, some(items.map(i => h("li", {}, i)), n));
   const compiled = run.captures.flatMap(c => c.graphs.flatMap(g => g.steps.flatMap(s => s.lines)));
   const skipped = tally(run.refusals.filter(r => /^fallback\.(graph|tape|recurrent|sizes|aliasing)$|^capture\.(skip|recompile_limit)/.test(r.id)));
-  const breaks = tally(run.captures.flatMap(c => c.breaks));
-  if (compiled.length) add("Compiled lines", ranges(compiled));
+  const breaks = distinctBreaks();
+  if (compiled.length) add("Compiled lines", some(ranges(compiled), FEW));
   else add("Compiled lines", run.captures.length || run.functions.length ? "none of them" : "none: nothing was compiled in this run. torch.compile(model) or --mode compile does it.");
   const why = [...breaks, ...skipped];
-  if (why.length) add("Not compiled", list(some(why.map(b => [placeButton(b.where), " ", b.what + (b.count > 1 ? ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8)));
-  const eager = run.lines.filter(r => !compiled.some(l => r.where.startsWith(l)));
-  if (eager.length && compiled.length) add("One at a time", "outside compiled functions, operators ran from ", ranges(eager.map(r => r.where)));
+  if (why.length) add("Not compiled", list(why.map(b => [placeButton(b.where), " ", b.what + (b.count > 1 ? ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8));
+  const eager = run.lines;
+  if (eager.length && compiled.length) add("One at a time", "outside compiled functions, operators ran from ", some(ranges(eager.map(r => r.where)), FEW));
   const again = recompiles();
-  if (again.length) add("Compiled again", list(some(again.map(r => [r.what, " because ", h("b", {}, r.why), ", read at ", placeButton(r.where)]), 8)));
+  if (again.length) add("Compiled again", list(grouped(again).map(([r, others]) => [r.what, " because ", h("b", {}, r.why), readAt(r), placeButton(r.where), others.length ? [". By that change also: ", others.map((o, i) => [i ? ", " : "", o.what, " ", placeButton(o.where)])] : ""]), 8));
   if (run.costs.length) {
     const k = run.costs[0], all = kernelSums(), cold = !k.ns, graphs = new Map(run.captures.flatMap(c => c.graphs.map(g => [g.label, [c, g]])));
     const parts = k.parts.map(p => costRow(k, p, graphs.get(p.graph)));
@@ -108,7 +126,7 @@ function drawShort() {
   const {graphs, saved, most, sum} = memory();
   if (most) add("Memory", `at most ${bytes(most.peak_bytes)} at once inside a graph, `, graphButton(most), ` (${passOf(most)}); `, saved.length ? `saved for backward: ${bytes(Math.max(...saved.map(([, list]) => sum(list, s => !s.parameter))))} of inputs and results${saved.length > 1 ? " at most in a capture" : ""}. ` : "nothing is saved for backward. ", h("a", {href: "#memory"}, "which"));
   const reads = [...(run.facts.waits || []).map(w => ({...w, waited: true})), ...(run.facts.reads || [])];
-  if (reads.length) add("Python waits", list(some(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : r.host ? "" : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8)));
+  if (reads.length) add("Python waits", list(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : r.host ? "" : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8));
   const spent = run.captures.reduce((n, c) => n + c.capture_ms + Object.values(c.stage_ms).reduce((a, b) => a + b, 0), 0);
   add("Time", `${ns(run.wall_ns)} in all`, spent ? `, ${ns(spent * 1e6)} of it compiling (most of all: ${stageTitle(compileStages()[0][0])}, ${ns(compileStages()[0][1] * 1e6)})` : "", run.functions.map(f => f.calls > f.misses && !f.function.includes(", after the break at") ? `; a call of ${f.function} takes ${ns(f.hit_ns / (f.calls - f.misses))} once it is compiled` : ""), ". ", h("a", {href: "#time"}, "where it goes"));
   $("ran").textContent = `of this run: ${doc.dimensions.map(d => d.options.find(o => o.value === run[d.id]).phrase).join(" on ")}`;

@@ -27,6 +27,11 @@ function showLines(a, from, to) {
 const plain = what => what.replace(/_\d+(?=\b|_over)/g, "").replace(/\[\d+\]/g, "").replace(/ over \[[^\]]*\]( rows \[[^\]]*\])?/, "");
 const tally = list => { const seen = new Map(); for (const r of list) { const what = plain(r.what), k = JSON.stringify([r.id, what, r.why, r.where]); if (seen.has(k)) seen.get(k).count++; else seen.set(k, {...r, what, count: 1}); } return [...seen.values()].sort((a, b) => b.count - a.count); };
 
+// An exception that leaves functions of ours is told once: where the user's line called the first.
+function distinctBreaks() {
+  const all = tally(run.captures.flatMap(c => c.breaks)), ours = b => !!data.package && b.where.startsWith(data.package);
+  return all.filter(b => !ours(b) || !all.some(o => !ours(o) && o.id === b.id && o.what === b.what && o.why === b.why));
+}
 // Captures that are compiled in parts (forward_0, forward_1, ...): [capture, parts].
 function graphsOfParts() {
   return run.captures.map(c => [c, new Set(c.graphs.map(g => (/_(\d+)(_forward|_backward)?$/.exec(g.name) || [])[1]).filter(Boolean)).size]).filter(([, n]) => n > 1);
@@ -55,7 +60,7 @@ function drawWhy() {
       return [c.function, c.unit, c.recompiled || "its first call", String(c.graphs.reduce((n, g) => n + g.steps.reduce((m, s) => m + s.operators.length, 0), 0)),
         lines.flatMap(l => [placeButton(l), " "]), c.breaks.map(b => placeButton(b.where))];
     })) : none("Nothing was captured."));
-    const breaks = tally(run.captures.flatMap(c => c.breaks));
+    const breaks = distinctBreaks();
     add("Graph breaks", breaks.length ? refusedTable(breaks) : none(graphsOfParts().length ? "None." : "None: each capture is one graph."));
     for (const [c, n] of graphsOfParts()) parts.push(h("p", {}, h("b", {}, c.unit), ` was captured whole and is compiled in ${n} parts: around a recurrent layer or what belongs to autograd (an autograd.Function, a hook, a change of modes), which is called as it is.`));
     const changes = recompiles();

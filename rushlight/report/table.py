@@ -7,10 +7,11 @@ the time of the calls that Python made; a total counts an operator that calls it
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rushlight import trace
 from rushlight.report.records import Call, Calls, nbytes, operations
 
 
@@ -173,11 +174,14 @@ def ran(calls: Calls, route: str, facts: Mapping[str, Mapping[str, Any]]) -> lis
     return sorted(rows.values(), key=lambda r: (-r.ns, r.key))
 
 
-def lines(calls: Calls) -> list[LineRow]:
-    """User lines that called operators."""
+def lines(calls: Calls, captured: Container[str] = ()) -> list[LineRow]:
+    """User lines that called operators. `captured`: places, as model.py:12, of operators in graphs;
+    a view there that a compiled function returns is made anew of the graph's result at each call,
+    which is no call of the user's."""
     rows: dict[str, LineRow] = {}
     for call in calls.roots:
-        if not call.where:
+        place = trace.short_place(call.where.partition(" in ")[0])
+        if not place or call.kind == "view" and place in captured:
             continue
         row = rows.get(call.where)
         if row is None:

@@ -8,6 +8,7 @@ import pytest
 import rushlight as rl
 from rushlight import reasons
 from rushlight.report import path, terminal
+from rushlight.report.captures import distinct_breaks
 from rushlight.report.origins import variables
 from rushlight.report.words import ns
 
@@ -193,6 +194,39 @@ def test_pieces_places_and_reads_are_named_as_the_user_wrote_them():
     (read,) = seen.facts["reads"]
     assert (read["what"], read["count"]) == ("bool(tensor)", 3)
     assert read["line"].endswith(condition) or condition in read["line"]
+
+
+def test_an_exception_is_told_once_flags_by_their_values_and_views_of_results_are_not_eager():
+    class Net(rl.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.other = rl.nn.Linear(4, 6), rl.nn.Linear(5, 1)
+
+        def forward(self, x, late):
+            h = rl.relu(self.first(x))
+            if late:
+                h = self.other(h)
+            return h.unsqueeze(0)
+
+    net = rl.compile(Net())
+    rl.dynamo.reset()
+
+    def calls():
+        print(f"{net(rl.ones(2, 4), False).sum():.2f}")
+        with pytest.raises(RuntimeError):
+            net(rl.ones(2, 4), True)
+
+    seen = rl.explain(calls)().observed
+    first = Net.forward.__code__.co_firstlineno
+    (capture,) = [c for c in seen.captures if c.recompiles]
+    assert capture.recompiled == "late was False, now True"
+    (told, _), *others = distinct_breaks(seen.captures)
+    assert f"test_captures.py:{first + 3} " in told.where and not others
+    assert "disable" not in told.hint
+    (read,) = seen.facts["reads"]
+    assert read["what"] == "f-string or format(tensor)"
+    eager = {row.where.partition(" ")[0].rpartition(":")[2] for row in seen.lines}
+    assert str(first + 4) not in eager and str(calls.__code__.co_firstlineno + 1) in eager
 
 
 def test_variables_of_a_long_head_are_none_and_take_no_time():

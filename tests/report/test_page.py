@@ -392,6 +392,22 @@ def test_the_answers_stand_first_and_lead_to_lines_and_code(show, content):
 
 
 @pytest.mark.slow
+def test_places_are_ordered_and_none_is_left_out_silently(show, content):
+    tab = show(content)
+    given = [f"lib.py:{n}" for n in range(1, 80, 2)] + ["test_page.py:20", "test_page.py:21"]
+    places = tab.evaluate("list => ranges(list).map(b => b.textContent || b)", given)
+    assert places[0] == "test_page.py:20-21" and len(places) == 41
+    said = tab.evaluate("list => h('p', {}, some(ranges(list), 5)).textContent", given)
+    assert said.endswith("and 36 more") and "lib.py:7" in said and "lib.py:9" not in said
+    groups = tab.evaluate(
+        """() => grouped(["x.shape[0] was 3, now 4", "flag was 3, now 4",
+        "h.shape[0] was 3, now 4 (another capture did not fit either: ...)"]
+        .map(why => ({why}))).map(([r, others]) => [r.why, others.length])"""
+    )
+    assert groups == [["x.shape[0] was 3, now 4", 1], ["flag was 3, now 4", 0]]
+
+
+@pytest.mark.slow
 def test_kernels_of_a_pass_memory_and_saved_values_are_a_click_away(show, content):
     captures = data_of(content)["observed"]["captures"]
     graphs = [g for c in captures for g in c["graphs"]]
