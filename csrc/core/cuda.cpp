@@ -6,6 +6,8 @@
 #include "convert.h"
 #include "released.h"
 #include "rt/cublas.h"
+#include "rt/cublas_choices.h"
+#include "rt/cuda_ahead.h"
 #include "rt/cuda_memory.h"
 #include "rt/cuda_queue.h"
 #include "rt/cudnn.h"
@@ -378,13 +380,35 @@ PyObject* library_missing(PyObject*, PyObject* name) {
     return PyUnicode_FromString(vendor_library(text).missing().c_str());
   });
 }
-PyObject* library_prepare(PyObject*, PyObject* args) {
+PyObject* ahead(PyObject*, PyObject* args) {
+  return guarded([&] {
+    int device, wait = 0;
+    parse(args, "i|p", &device, &wait);
+    cuda::check_device(device);
+    cuda::AheadState state;
+    run_released(nullptr, 0, [&] {
+      cuda::ahead_begin(device);
+      state = cuda::ahead_state(device, wait);
+    });
+    return Py_BuildValue("OOs", state.begun ? Py_True : Py_False,
+        state.over ? Py_True : Py_False, state.refusal.c_str());
+  });
+}
+PyObject* product_choices(PyObject*, PyObject* args) {
   return guarded([&] {
     int device;
-    parse(args, "i", &device);
+    PyObject* given = Py_None;
+    parse(args, "i|O", &device, &given);
     cuda::check_device(device);
-    run_released(nullptr, 0, [&] { cuda::cublas_prepare(device); });
-    return none();
+    if (given == Py_None) {
+      const std::string told = cuda::choices_told(device);
+      return Py_BuildValue("y#L", told.data(), static_cast<Py_ssize_t>(told.size()),
+          static_cast<long long>(cuda::choices_asked(device)));
+    }
+    char* bytes;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(given, &bytes, &size) < 0) throw PythonError();
+    return PyBool_FromLong(cuda::choices_learn(device, bytes, static_cast<size_t>(size)));
   });
 }
 PyObject* pad_products(PyObject*, PyObject* args) {
@@ -410,6 +434,13 @@ PyObject* hand_out(PyObject*, PyObject*) {
   });
 }
 
+PyObject* end(PyObject*, PyObject*) {
+  return guarded([] {
+    run_released(nullptr, 0, [] { cuda::ahead_end(); });
+    cuda::queue_close();
+    return none();
+  });
+}
 PyObject* tf32(PyObject*, PyObject* args) {
   return guarded([&] {
     const char* what;
@@ -472,8 +503,12 @@ PyMethodDef cuda_functions[] = {
     {"cuda_library_look_for", library_look_for, METH_VARARGS,
         "('cublaslt', 'cudnn' or 'cupti', paths or names): opened at first use"},
     {"cuda_library_missing", library_missing, METH_O, "why, in words; empty: it works"},
-    {"cuda_library_prepare", library_prepare, METH_VARARGS,
-        "(device): opens cuBLASLt and makes its handle, without the GIL"},
+    {"cuda_ahead", ahead, METH_VARARGS,
+        "(device, wait=False): begins to open cuBLASLt for it on a thread of its own -> (whether it "
+        "was begun, whether it is over, what went wrong)"},
+    {"cuda_product_choices", product_choices, METH_VARARGS,
+        "(device, bytes=None): cuBLASLt's choices of algorithms -> (bytes, how many this process asked "
+        "for), or learns those of another process -> whether they can be read"},
     {"cuda_pad_products", pad_products, METH_VARARGS,
         "(every=-1) -> what was: whether even small products of half types are padded (for tests)"},
     {"cuda_launch_thread", launch_thread, METH_VARARGS,
@@ -481,6 +516,7 @@ PyMethodDef cuda_functions[] = {
         "too)"},
     {"cuda_hand_out", hand_out, METH_NOARGS,
         "ends the launch thread for good: others are about to use our streams or memory"},
+    {"cuda_end", end, METH_NOARGS, "before the process ends: no thread of ours is in a library"},
     {"cuda_tf32", tf32, METH_VARARGS, "('matmul' or 'cudnn', set=-1) -> what was"},
     {"cuda_counts", counts, METH_NOARGS,
         "how many kernels of each kind ran, and how long the host waited"},

@@ -6,6 +6,7 @@
 #include "operator.h"
 #include "plan.h"
 #include "rt/cublas.h"
+#include "rt/cuda_ahead.h"
 #include "rt/cuda_memory.h"
 #include "rt/cudnn.h"
 
@@ -521,10 +522,18 @@ Storage* runtime_alloc(Device device, int64_t nbytes) {
 
 }  // namespace
 
+// A floating matrix on a GPU: there will be products.
+static void matrix_made(const Layout* l) {
+  if (!on_cuda(l) || !rl::is_floating(l->dtype)) return;
+  device_matrix_made = nullptr;
+  rl::cuda::ahead_begin(cuda_index(l));
+}
+
 void cuda_register() {
   rl::device_memory_register(rl::DeviceType::CUDA, {runtime_alloc, rl::cuda::memory_free});
   device_runtime_register(rl::DeviceType::CUDA,
       {runtime_plan, cuda_copy, cuda_fill, cuda_add, rl::cuda::current_device});
+  device_matrix_made = matrix_made;
   rl::cuda::kernel_error_line(
       [](char* into, size_t room) { std::snprintf(into, room, "%s", user_line().c_str()); });
 }

@@ -13,6 +13,8 @@ namespace core {
 
 __thread Device creation_device __attribute__((tls_model("initial-exec"))) = Device::CPU;
 
+void (*device_matrix_made)(const Layout*) = nullptr;
+
 namespace {
 
 using rl::DeviceType;

@@ -39,6 +39,9 @@ struct DeviceRuntime {
   int (*current)();                       // the index that "cuda" without one means
 };
 void device_runtime_register(rl::DeviceType, DeviceRuntime);
+// Called with the layout of each tensor of two or more dims that is made on a device other than the
+// CPU, until it sets this to null: what such a process needs may be begun.
+extern void (*device_matrix_made)(const Layout*);
 const DeviceRuntime& device_runtime(Device);  // throws where none is registered
 
 // Where tensors go whose calls have no operand that says so: the default device of this thread, or

@@ -446,8 +446,12 @@ Own<Tensor> tensor_empty(Layout* layout) {
       elements = high;
     }
     const int64_t bytes = elements * rl::itemsize(layout->dtype);
-    storage = layout->device == Device::CPU ? rl::storage_alloc(bytes)
-                                            : rl::storage_alloc(layout->device, bytes);
+    if (layout->device == Device::CPU) {
+      storage = rl::storage_alloc(bytes);
+    } else {
+      storage = rl::storage_alloc(layout->device, bytes);
+      if (device_matrix_made && layout->ndim > 1) device_matrix_made(layout);
+    }
   } catch (...) {
     rl::decref(layout);
     throw;

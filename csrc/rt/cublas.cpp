@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cublas_choices.h"
 #include "cuda_memory.h"
 #include "cuda_queue.h"
 #include "error.h"
@@ -24,11 +25,8 @@ typedef struct Handle_* Handle;
 typedef struct Description_* Description;  // cublasLtMatmulDesc_t
 typedef struct Matrix_* Matrix;            // cublasLtMatrixLayout_t
 typedef struct Preference_* Preference;
-struct Algorithm {
-  uint64_t data[8];
-};
 struct Heuristic {
-  Algorithm algorithm;
+  uint64_t algorithm[8];
   size_t workspace;
   Status state;
   float waves;
@@ -51,6 +49,7 @@ constexpr int64_t kWorkspace = 32 << 20;
 
 struct Library {
   Status (*create)(Handle*);
+  size_t (*version)();
   Status (*description_create)(Description*, int compute, int scale);
   Status (*description_set)(Description, int, const void*, size_t);
   Status (*description_destroy)(Description);
@@ -63,13 +62,14 @@ struct Library {
   Status (*heuristic)(Handle, Description, Matrix, Matrix, Matrix, Matrix, Preference, int,
                       Heuristic*, int*);
   Status (*matmul)(Handle, Description, const void*, const void*, Matrix, const void*, Matrix,
-                   const void*, const void*, Matrix, void*, Matrix, const Algorithm*, void*, size_t,
+                   const void*, const void*, Matrix, void*, Matrix, const uint64_t*, void*, size_t,
                    Stream);
   Handle handles[kMaxDevices] = {};
   VendorLibrary so{
       "cuBLASLt",
       "nvidia-cublas",
       {{&create, "cublasLtCreate"},
+       {&version, "cublasLtGetVersion"},
        {&description_create, "cublasLtMatmulDescCreate"},
        {&description_set, "cublasLtMatmulDescSetAttribute"},
        {&description_destroy, "cublasLtMatmulDescDestroy"},
@@ -146,7 +146,7 @@ struct DeviceGemm {
     uint64_t key;
     Description description;
     Matrix a, b, c, d;
-    Heuristic found;
+    Choice choice;
   };
   std::vector<Ready> ready;  // by device, alignment, TF32, and how the bias comes
 
@@ -203,6 +203,36 @@ struct DeviceGemm {
     r.b = matrix(second, dtype);
     r.c = matrix(from_whole ? whole : out, out_dtype);
     r.d = matrix(out, out_dtype);
+    const Question q = question(compute, epilogue, from_whole, aligned);
+    if (const Choice* known = choice_known(device, q)) {
+      r.choice = *known;
+    } else {
+      r.choice = ask(handle, r, aligned);
+      choice_made(device, q, r.choice);
+    }
+    ready.push_back(r);
+    return ready.back();
+  }
+
+  Question question(int compute, bool epilogue, bool from_whole, const int* aligned) const {
+    Question q{};
+    size_t at = 0;
+    const auto put = [&](int64_t v) { q[at++] = v; };
+    for (int64_t v : {static_cast<int64_t>(library().version()), int64_t{compute},
+                      int64_t{type_of(dtype)}, int64_t{type_of(out_dtype)}, int64_t{epilogue},
+                      kWorkspace, b})
+      put(v);
+    for (const Side* s : {&first, &second, from_whole ? &whole : &out, &out}) {
+      for (int64_t v : {int64_t{s->op}, static_cast<int64_t>(s->rows),
+                        static_cast<int64_t>(s->columns), s->ld, b > 1 ? s->batch : 0})
+        put(v);
+    }
+    for (int i = 0; i < 4; ++i) put(aligned[i]);
+    return q;
+  }
+
+  Choice ask(Handle handle, const Ready& r, const int* aligned) const {
+    Library& l = library();
     Preference preference;
     check_status(l.preference_create(&preference), op.c_str(), "cublasLtMatmulPreferenceCreate");
     const size_t most = kWorkspace;
@@ -212,15 +242,19 @@ struct DeviceGemm {
       const auto bytes = static_cast<uint32_t>(aligned[i]);
       l.preference_set(preference, places[i], &bytes, sizeof bytes);
     }
+    Heuristic found;
     int count = 0;
     const Status s =
-        l.heuristic(handle, r.description, r.a, r.b, r.c, r.d, preference, 1, &r.found, &count);
+        l.heuristic(handle, r.description, r.a, r.b, r.c, r.d, preference, 1, &found, &count);
     l.preference_destroy(preference);
     check_status(s ? s : count < 1 ? 15 : 0, op.c_str(), "cublasLtMatmulAlgoGetHeuristic");
-    ready.push_back(r);
-    return ready.back();
+    Choice c;
+    std::copy(found.algorithm, found.algorithm + 8, c.algorithm);
+    c.workspace = found.workspace;
+    return c;
   }
 };
+static_assert(7 + 4 * 5 + 4 == kQuestionWords);
 
 namespace {
 
@@ -228,8 +262,7 @@ namespace {
 struct Product {
   Description description;
   Matrix matrices[4];
-  Algorithm algorithm;
-  size_t room;
+  Choice choice;
   void* work;
   const void *x, *y, *c, *bias;
   void* out;
@@ -244,7 +277,8 @@ struct Product {
       return wide ? static_cast<const void*>(&scales[i]) : &narrow[i];
     };
     return l.matmul(l.handles[device], description, scale(0), y, matrices[0], x, matrices[1],
-                    scale(1), c, matrices[2], out, matrices[3], &algorithm, work, room, stream);
+                    scale(1), c, matrices[2], out, matrices[3], choice.algorithm, work,
+                    choice.workspace, stream);
   }
 };
 static_assert(sizeof(Product) <= kQueuedWords * sizeof(uint64_t));
@@ -330,8 +364,7 @@ void device_gemm_run(DeviceGemm* g, int device, const void* x, const void* y, co
   const DeviceGemm::Ready& r = g->get(device, x, y, c, out, epilogue, whole);
   Product p{r.description,
             {r.a, r.b, r.c, r.d},
-            r.found.algorithm,
-            r.found.workspace,
+            r.choice,
             nullptr,
             x,
             y,
@@ -341,7 +374,7 @@ void device_gemm_run(DeviceGemm* g, int device, const void* x, const void* y, co
             {alpha, epilogue ? 0 : beta},
             g->dtype == DType::Float64};
   Storage* work =
-      p.room ? memory_alloc(device, static_cast<int64_t>(r.found.workspace)) : nullptr;
+      p.choice.workspace ? memory_alloc(device, static_cast<int64_t>(p.choice.workspace)) : nullptr;
   if (work) p.work = work->data;
   const Stream stream = current_stream(device);
   Status s = 0;

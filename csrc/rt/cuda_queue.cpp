@@ -37,12 +37,6 @@ constexpr int64_t kSpins = 200000, kClose = 100000;  // ns: awake without work; 
 constexpr int kInARow = 3;
 constexpr bool kByDefault = true;
 
-// Those this process may use: with one, the thread would only take turns with its writer.
-int cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 2;
-}
-
 int64_t now() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -98,7 +92,7 @@ Queue& queue() {
     q->lone = named && std::strcmp(text, "2") == 0;
     q->on = (named ? std::strcmp(text, "0") != 0 : kByDefault) &&
             !(blocking && std::strcmp(blocking, "1") == 0) &&
-            (q->lone || cores() > 1);
+            (q->lone || usable_processors() > 1);  // with one they would only take turns
     return q;
   }();
   return *one;
@@ -189,6 +183,11 @@ void wake_up(Queue& q) {
 }
 
 }  // namespace
+
+int usable_processors() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 2;
+}
 
 bool queue_takes(Stream stream) {
   Queue& q = queue();

@@ -43,4 +43,7 @@ void queue_raise();
 bool queue_set(int on);
 void queue_close();
 
+int usable_processors();  // those this process may use
+
+
 }  // namespace rl::cuda

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from rushlight import _core  # type: ignore[attr-defined]
@@ -19,8 +18,7 @@ LEAST = 1 << 18  # multiply-adds: smaller products do not go to this library (cs
 BATCHED = frozenset(("bmm", "baddbmm", "matmul", "scaled_dot_product_attention"))
 PRODUCTS = BATCHED | {"mm", "addmm", "linear", "convolution", "conv1d", "conv2d", "conv3d"}
 DTYPES = ("float32", "bfloat16", "float16")
-# with gaps or without, or a GPU's number -> who prepares for that
-begun: dict[bool | str, threading.Thread] = {}
+begun: dict[bool, threading.Thread] = {}  # with gaps or without -> who prepares for that
 
 
 def notice(name: str, operands: Any, work: int) -> None:
@@ -48,22 +46,18 @@ def prepare(gaps: bool) -> None:
     """Begins once a process; with one processor there is nobody to do it beside."""
     if gaps in begun or (not gaps and begun) or len(os.sched_getaffinity(0)) < 2:
         return
-    begin(gaps, _core.library_prepare, gaps)
+
+    def run() -> None:
+        with contextlib.suppress(RuntimeError):  # left to the first call, which says it better
+            _core.library_prepare(gaps)
+
+    begun[gaps] = threading.Thread(target=run, name="rushlight-ahead")
+    begun[gaps].start()
 
 
 def prepare_gpu(device: str) -> None:
-    """cuBLASLt is opened, and its handle made."""
-    if device not in begun and len(os.sched_getaffinity(0)) > 1:
-        begin(device, _core.cuda_library_prepare, int(device.partition(":")[2] or 0))
-
-
-def begin(key: bool | str, prepares: Callable[[Any], Any], given: Any) -> None:
-    def run() -> None:
-        with contextlib.suppress(RuntimeError):  # left to the first call, which says it better
-            prepares(given)
-
-    begun[key] = threading.Thread(target=run, name="rushlight-ahead")
-    begun[key].start()
+    """cuBLASLt is opened and its handle made, where the first matrix there did not begin it."""
+    _core.cuda_ahead(int(device.partition(":")[2] or 0))
 
 
 def wait() -> None:

@@ -77,8 +77,10 @@ def name_of(graph: Graph, ends: Ends | None, frozen: bool) -> str | None:
     known: tuple = (FORMAT, sys.version, machine(), tools.identity, tools.flags, native.isa())
     known += (frozen,)
     if (device := device_of(graph)) != "cpu":
-        from rushlight.runtime import triton  # the CPU's path does not pay for its import
+        from rushlight.runtime import triton  # the CPU's path does not pay for these
+        from rushlight.runtime.cuda import choices
 
+        choices.learn(int(device.partition(":")[2] or 0))
         known += (native.capability(device), triton.version())
     facts = f"{known!r} {config.code_key()!r} {package()}\n".encode()
     return hashlib.sha256(facts + text).hexdigest()[:40]

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 typedef int Status;
@@ -32,10 +33,21 @@ typedef struct {
 EXPORT long fake_products;
 EXPORT int fake_last_compute, fake_last_epilogue;
 
+EXPORT long fake_handles, fake_questions;
+
+/* RUSHLIGHT_FAKE_BLAS_SLOW: milliseconds that a handle takes; RUSHLIGHT_FAKE_BLAS_REFUSES: how many
+ * handles are refused first. */
+static long setting(const char* name, long otherwise) {
+  const char* text = getenv(name);
+  return text && *text ? atol(text) : otherwise;
+}
 EXPORT Status cublasLtCreate(void** h) {
+  usleep(1000 * setting("RUSHLIGHT_FAKE_BLAS_SLOW", 0));
+  if (++fake_handles <= setting("RUSHLIGHT_FAKE_BLAS_REFUSES", 0)) return 3;
   *h = malloc(1);
   return 0;
 }
+EXPORT size_t cublasLtGetVersion(void) { return setting("RUSHLIGHT_FAKE_BLAS_VERSION", 130100); }
 EXPORT Status cublasLtMatmulDescCreate(Description** d, int compute, int scale) {
   *d = calloc(1, sizeof **d);
   (*d)->compute = compute;
@@ -110,9 +122,11 @@ EXPORT Status cublasLtMatmulAlgoGetHeuristic(void* h, Description* d, Matrix* a,
                                              Matrix* c, Matrix* o, Preference* p, int wanted,
                                              Heuristic* found, int* count) {
   (void)h;
+  fake_questions++;
   *count = 0;
   if (wanted < 1 || !fits(d, a, b, c, o)) return 7;
   memset(found, 0, sizeof *found);
+  found->algorithm[0] = 0xC0FFEE;
   found->workspace = p->most < 4096 ? 0 : 4096;
   *count = 1;
   return 0;
@@ -158,6 +172,7 @@ EXPORT Status cublasLtMatmul(void* h, Description* d, const void* alpha, const v
                              void* stream) {
   (void)h;
   if (!fits(d, a, b, c, o) || !algorithm || (bytes && !work)) return 7;
+  if (*(const uint64_t*)algorithm != 0xC0FFEE) return 15; /* none of its own */
   void* driver = dlopen(getenv("RUSHLIGHT_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
   void (*wait)(void*) = driver ? (void (*)(void*))dlsym(driver, "fake_wait_for_stream") : 0;
   void (*told)(const char*) = driver ? (void (*)(const char*))dlsym(driver, "fake_library_ran") : 0;

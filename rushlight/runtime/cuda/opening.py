@@ -25,7 +25,7 @@ def open_cuda() -> None:
     _core.cuda_open()
     _core.set_type("OutOfMemoryError", OutOfMemoryError)
     # While the vendor's libraries are there: what ends first at exit is what was loaded last.
-    atexit.register(_core.cuda_hand_out)
+    atexit.register(_core.cuda_end)
     libraries.look()
     _core.cuda_set_finder(kernels.find)
     opened = True
