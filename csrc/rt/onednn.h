@@ -3,6 +3,7 @@
 //
 // Only types are taken from the headers (3.2): the functions come from the opened library, so that nothing links to it.
 #pragma once
+#include <csignal>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -76,9 +77,23 @@ typedef OneDnnOwned<dnnl_post_ops_t, &OneDnn::dnnl_post_ops_destroy> PostOpsMade
 
 // A primitive of this description and a stream for it. False: the library refuses.
 bool onednn_primitive(const OneDnn&, const_dnnl_primitive_desc_t, Primitive&, Stream&);
-// Does its code leave the stack pointer alone? Kernels of "gemm:jit:f32" keep a pointer into the operands in it: a signal
-// that arrives meanwhile has its frame, a few KiB, written there (unless the thread has a signal stack of its own).
-bool onednn_keeps_stack(const OneDnn&, const_dnnl_primitive_desc_t);
+// Does its code put the stack pointer elsewhere? The float32 kernels behind "gemm:jit" keep their workspace, which lies in
+// the heap, at it: a signal that arrives meanwhile has its frame, a few KiB, written below that (unless the thread has a
+// signal stack of its own). They run under HeldSignals.
+bool onednn_moves_stack(const OneDnn&, const_dnnl_primitive_desc_t);
+
+// While it lives (and `hold`), signals of this thread wait, except those that an instruction raises. OpenMP's other
+// threads, which handlers have no business on, keep them away for good from the first time on.
+class HeldSignals {
+ public:
+  HeldSignals(bool hold, int threads);
+  ~HeldSignals();
+  HeldSignals(const HeldSignals&) = delete;
+
+ private:
+  bool hold_;
+  sigset_t before_;
+};
 // Attributes of a primitive that works on scratch memory of ours. False: the library refuses.
 bool onednn_attributes(const OneDnn&, Attributes&);
 // How much scratch memory it needs, and the object for it (none for 0 bytes). False: the library refuses.

@@ -32,6 +32,7 @@ struct ConvPrimitive {
   int extra_names[kSteps] = {}, extra[kSteps] = {};
   size_t scratch_bytes = 0;                   // of the primitive and its reorders, one after another
   int threads = 1;
+  bool moves_stack = false;
   std::mutex lock;
 };
 
@@ -228,6 +229,7 @@ std::shared_ptr<ConvPrimitive> make(const OneDnn& l, const Convolution& c,
     ok = l.dnnl_memory_create(&p->extras[i], steps.operands[i], l.engine, DNNL_MEMORY_NONE) ==
          dnnl_success;
   }
+  p->moves_stack = ok && onednn_moves_stack(l, pd);
   size_t bytes = 0;
   ok = ok && onednn_scratch_memory(l, pd, p->scratch, &bytes);
   p->scratch_bytes += aligned(bytes);
@@ -314,8 +316,11 @@ bool onednn_convolution_run(ConvPrimitive* p, const void* a, const void* b, cons
     l.dnnl_memory_set_data_handle(p->scratch, scratch);
     arguments[count++] = {DNNL_ARG_SCRATCHPAD, p->scratch};
   }
-  if (l.dnnl_primitive_execute(p->primitive, p->stream, count, arguments) != dnnl_success)
-    return false;
+  {
+    const HeldSignals held(p->moves_stack, p->threads);
+    if (l.dnnl_primitive_execute(p->primitive, p->stream, count, arguments) != dnnl_success)
+      return false;
+  }
   const Operand& o = p->operands[ConvPrimitive::kOut];
   return !o.reorder || onednn_reorder(l, o.reorder, p->stream, o.wanted, o.given);
 }

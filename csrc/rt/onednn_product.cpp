@@ -19,6 +19,7 @@ struct ProductPrimitive {
   int names[kArguments] = {}, extra[kSteps] = {};
   size_t scratch_bytes = 0;
   int threads = 1;
+  bool moves_stack = false;
   std::mutex lock;
 };
 
@@ -49,7 +50,8 @@ std::shared_ptr<ProductPrimitive> make(const OneDnn& l, const Product2d& g) {
       l.dnnl_primitive_attr_set_post_ops(attr, steps.made) == dnnl_success &&
       l.dnnl_matmul_primitive_desc_create(&pd, l.engine, md[P::kX], md[P::kY], md[P::kBias],
                                           md[P::kOut], attr) == dnnl_success &&
-      onednn_keeps_stack(l, pd) && onednn_primitive(l, pd, p->primitive, p->stream);
+      onednn_primitive(l, pd, p->primitive, p->stream);
+  p->moves_stack = ok && onednn_moves_stack(l, pd);
   const int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
                        DNNL_ARG_SCRATCHPAD};
   for (int i = 0; i < P::kArguments && ok; ++i) {
@@ -162,6 +164,7 @@ bool onednn_product_run(ProductPrimitive* p, const void* x, const void* y, const
                           : onednn_post_operand(p->extra, i - P::kFirstExtra, extras));
     arguments[count++] = {p->names[i], p->memory[i]};
   }
+  const HeldSignals held(p->moves_stack, p->threads);
   return l.dnnl_primitive_execute(p->primitive, p->stream, count, arguments) == dnnl_success;
 }
 
