@@ -619,6 +619,6 @@ def test_no_references_leak():
     for _ in range(200):
         work()
     gc.collect()
-    # Fewer is no leak: a collection stops tracking tuples of what no longer needs it, of all modules.
+    # Fewer is no leak: a collection stops tracking tuples that need no tracking, in all modules.
     assert len(gc.get_objects()) - objects < 20 and core.allocator_stats()["in_use"] == memory
     assert (sys.getrefcount(x), sys.getrefcount(word)) == refs and subprocess
