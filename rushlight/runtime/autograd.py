@@ -102,12 +102,12 @@ class Step:
 
     def run(self, *grads: Any) -> Any:
         call = self.call
+        grads = tuple(g if g.is_contiguous() else g.contiguous() for g in grads)
         if _core.is_grad_enabled():
             return self.on_tape(grads)
         if call.backward is None:
             call.backward = call.make_backward()
         saved = [s.unpack() for s in self.saved]
-        grads = tuple(g if g.is_contiguous() else g.contiguous() for g in grads)
         return tuple(call.backward(*saved, *grads, *self.numbers, *self.sizes))
 
     def on_tape(self, grads: tuple) -> tuple:

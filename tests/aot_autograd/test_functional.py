@@ -336,6 +336,24 @@ def test_derivatives_of_gradients(name):
     assert any("gradients" in name for name in made), made
 
 
+def test_derivatives_of_gradients_whose_cotangents_lie_otherwise():
+    """`sum()` gives one number for every element, `.T` columns for rows."""
+
+    def fn(v):
+        return (v.sin() * v).exp()
+
+    for shown in (lambda y: y.sum(), lambda y: (y.T * x(5, 4)).sum()):
+        found = []
+        for f in (compile_fx(fn, [x(4, 5)]), fn):
+            rl.manual_seed(3)
+            v = x(4, 5).requires_grad_()
+            (first,) = rl.autograd.grad(shown(f(v)), v, create_graph=True)
+            (second,) = rl.autograd.grad((first * first).sum(), v)
+            found.append([first.detach().numpy(), second.numpy()])
+        for p, q in zip(*found):
+            assert np.allclose(p, q, rtol=1e-4, atol=1e-5)
+
+
 def test_derivatives_of_gradients_of_sizes_and_floats_that_vary():
     def fn(v, s):
         return (rl.tanh(v * s) * v).sum()
