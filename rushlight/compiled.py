@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from rushlight import _core, config, fx, sym, trace  # type: ignore[attr-defined]
-from rushlight.aot_autograd.functional import functionalise
+from rushlight import _core, config, fx, kept_forms, sym, trace  # type: ignore[attr-defined]
+from rushlight.aot_autograd.functional import Functionalised, functionalise
 from rushlight.aot_autograd.parts import Parts, split
 from rushlight.aot_autograd.pipeline import reached
 from rushlight.eager import casting
@@ -267,23 +267,16 @@ class Compiled:
         for i in self.constants:
             examples[i] = inputs[i]
         trace.doing("functionalise")
-        begun, learning = time.perf_counter(), mask != 0
+        begun = time.perf_counter()
+        kept_as = kept_forms.name_of(self, mask, examples)
+        if kept_as is not None:
+            found = kept_forms.find(kept_as, self, lambda: self.functional(mask, examples)[0])
+            if found is not None:
+                return found
         asked = self.env.relations
         known = len(asked)
         wanted = [k for k, i in enumerate(self.tensors) if mask >> i & 1]
-        before = _core.mode()
-        with recording():
-            made = functionalise(
-                self.gm,
-                examples,
-                name=self.name,
-                names=self.given,
-                grad_enabled=_core.is_grad_enabled if learning else lambda: True,
-                wanted=wanted,
-                instead=WHILE_RECORDED,
-                casts=Casts(),
-            )
-            after = _core.mode()
+        made, leaves = self.functional(mask, examples)
         record(made.graph, "fx_graph", "functional")
         if any(o.dtype.startswith("complex") for n in made.graph.nodes for o in n.outs):
             raise Unsupported("compile", "its numbers are complex: no code is generated for them")
@@ -295,13 +288,34 @@ class Compiled:
         took = 1e3 * (time.perf_counter() - begun)
         with settled():
             form: Form = (
-                Training(self, made, tuple(wanted), active) if wanted else Inference(self, made)
+                Training.of(self, made, tuple(wanted), active)
+                if wanted
+                else Inference.of(self, made)
             )
         form.asked = tuple(asked[known:])
-        form.leaves = after & LEFT if (before ^ after) & LEFT else None
+        form.leaves = leaves
         form.milliseconds = {"functionalise": took, **form.milliseconds}
+        if kept_as is not None:
+            kept_forms.keep(kept_as, form)
         return form
 
+    def functional(self, mask: int, examples: list) -> tuple[Functionalised, int | None]:
+        """The graph without writes, for inputs of which those of the mask require a gradient; the
+        mode bits that it leaves, where it changes any."""
+        before = _core.mode()
+        with recording():
+            made = functionalise(
+                self.gm,
+                examples,
+                name=self.name,
+                names=self.given,
+                grad_enabled=_core.is_grad_enabled if mask else lambda: True,
+                wanted=[k for k, i in enumerate(self.tensors) if mask >> i & 1],
+                instead=WHILE_RECORDED,
+                casts=Casts(),
+            )
+            after = _core.mode()
+        return made, after & LEFT if (before ^ after) & LEFT else None
 
 class Progress:
     """From a second of compiling on, a line on a terminal says what is being done, and for how

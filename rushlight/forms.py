@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight import _core, sym, trace  # type: ignore[attr-defined]
 from rushlight.aot_autograd import differentiate
@@ -42,25 +42,55 @@ def timed(milliseconds: dict[str, float]) -> str:
     return "\n".join(f"{stage:16} {ms:9.2f} ms" for stage, ms in milliseconds.items())
 
 
+def lower(
+    graph: Graph, ends: Ends | None = None, frozen: bool = False, kept_as: str | None = None
+) -> CompiledGraph:
+    begun = time.perf_counter()
+    smaller = decompose(forget_gradients(graph))
+    took = 1e3 * (time.perf_counter() - begun)
+    made = compile_graph(smaller, ends=ends, frozen=frozen, kept_as=kept_as)
+    made.milliseconds = {"decompose": took, **made.milliseconds}
+    return made
+
+
 def lowered(graph: Graph, ends: Ends | None = None, frozen: bool = False) -> Any:
     """The graph compiled (a CompiledGraph), or its program found in the artifact cache
     (inductor/recall.py)."""
-    start = time.perf_counter()
     name = recall.name_of(graph, ends, frozen)
+    if name is not None:
+        found = recall.find(name, graph.name, lambda: lower(graph, ends, frozen))
+        if found is not None:
+            return found
+    return lower(graph, ends, frozen, name)
 
-    def make(kept_as: str | None = None) -> CompiledGraph:
-        begun = time.perf_counter()
-        smaller = decompose(forget_gradients(graph))
-        took = 1e3 * (time.perf_counter() - begun)
-        made = compile_graph(smaller, ends=ends, frozen=frozen, kept_as=kept_as)
-        made.milliseconds = {"decompose": took, **made.milliseconds}
-        return made
 
-    found = recall.find(name, graph, make) if name is not None else None
-    if found is None:
-        return make(name)
-    found.milliseconds["recall"] = 1e3 * (time.perf_counter() - start)
-    return found
+class Facts(NamedTuple):
+    """What a form needs of its functional graph at each call."""
+
+    name: str
+    inputs: tuple[str, ...]  # their names
+    numbers: tuple[str, ...]
+    own: int
+    written: tuple[int, ...]
+    draws: Any
+    outputs: Any
+    captured: tuple = ()
+    places: dict[str, tuple[int, int]] = {}  # where each symbol stands: (input, dim)
+
+    @staticmethod
+    def of(made: Functionalised) -> Facts:
+        graph = made.graph
+        return Facts(
+            graph.name,
+            tuple(v.name for v in graph.inputs),
+            graph.numbers,
+            made.own,
+            made.written,
+            made.draws,
+            made.outputs,
+            made.captured,
+            symbols_of(graph),
+        )
 
 
 class Form:
@@ -69,21 +99,20 @@ class Form:
     asked: tuple = ()  # comparisons of sizes that were asked when it was made, and their answers
     leaves: int | None = None  # mode bits that a call leaves behind, where it changes any
 
-    def __init__(self, c: Compiled, made: Functionalised) -> None:
+    def __init__(self, c: Compiled, facts: Facts, whole: Callable[[], Functionalised]) -> None:
         self.gm, self.milliseconds = c.gm, dict[str, float]()
-        self.made, self.captured, self.draws = made, made.captured, made.draws
+        self.facts, self.whole = facts, whole
+        self.captured, self.draws, self.places = facts.captured, facts.draws, facts.places
         self.takes = tuple(c.tensors) if len(c.tensors) != len(c.examples) else None
         self.varying = tuple(c.varying)
         self.plain = not (
-            self.takes or self.captured or self.varying or made.graph.numbers or made.written
+            self.takes or self.captured or self.varying or facts.numbers or facts.written
         )
-        self.places = symbols_of(made.graph)
 
-    @contextmanager
-    def timing(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.milliseconds[stage] = 1e3 * (time.perf_counter() - start)
+    @cached_property
+    def made(self) -> Functionalised:
+        """The functional graph; of a form that was found it is made here."""
+        return self.whole()
 
     def tensors(self, inputs: tuple) -> tuple:
         if self.takes is not None:
@@ -95,17 +124,17 @@ class Form:
     def overlapping(self, tensors: tuple) -> bool:
         """Whether an input that the graph writes to shares memory with another one: no graph
         follows that."""
-        if not self.made.written:
+        if not self.facts.written:
             return False
         memory = [x.untyped_storage_ptr() for x in tensors]
         if len(set(memory)) == len(memory):
             return False
-        shared = [i for i in self.made.written if memory.count(memory[i]) > 1]
+        shared = [i for i in self.facts.written if memory.count(memory[i]) > 1]
         if shared:
-            names = ", ".join(self.made.graph.inputs[i].name for i in shared)
+            names = ", ".join(self.facts.inputs[i] for i in shared)
             refuse(
                 "fallback.aliasing",
-                self.made.graph.name,
+                self.facts.name,
                 f"{names} is written to and shares memory with another input",
                 "This call runs in eager mode. Pass clones, or one tensor with its views.",
             )
@@ -115,7 +144,7 @@ class Form:
         """The values of the graph's `numbers`: sizes that were arguments, then the random
         stream's seed and counter, of which this call takes its part."""
         found = tuple(inputs[i] for i in self.varying)
-        if not self.made.graph.numbers[len(found) :]:
+        if not self.facts.numbers[len(found) :]:
             return found
         from rushlight.eager.randomness import default_generator
 
@@ -126,7 +155,7 @@ class Form:
 
     def sizes(self, tensors: tuple, numbers: tuple = ()) -> dict[str, int]:
         found = {name: tensors[i].shape[d] for name, (i, d) in self.places.items()}
-        return found | dict(zip(self.made.graph.numbers, numbers))
+        return found | dict(zip(self.facts.numbers, numbers))
 
     def fits(self, inputs: tuple) -> bool:
         """Whether the sizes of this call compare as those of the call that the form was made for:
@@ -137,7 +166,7 @@ class Form:
             if RELATIONS[relation](value(a), value(b)) is not answer:
                 told = f"{a} {relation} {b} is not {answer}, as it was for the first call"
                 hint = "This call runs in eager mode."
-                refuse("fallback.sizes", self.made.graph.name, told, hint)
+                refuse("fallback.sizes", self.facts.name, told, hint)
                 return False
         return True
 
@@ -150,7 +179,7 @@ class Form:
 
         tensors = self.tensors(inputs)
         values = (*tensors, *(inputs[i] for i in self.varying))
-        if len(self.made.graph.numbers) > len(self.varying):
+        if len(self.facts.numbers) > len(self.varying):
             values = (*values, *state)
         with entry_mode(False):
             return first_difference(
@@ -163,12 +192,17 @@ class Form:
 class Inference(Form):
     """No gradients: one native program, with the writes and the views of its results."""
 
-    def __init__(self, c: Compiled, made: Functionalised) -> None:
-        super().__init__(c, made)
-        ends = Ends(made.own, made.written, described_output(made.outputs))
-        self.compiled = lowered(made.graph, ends, frozen=True)
-        self.program = self.compiled.program
-        self.milliseconds |= self.compiled.milliseconds
+    def __init__(
+        self, c: Compiled, facts: Facts, whole: Callable[[], Functionalised], compiled: Any
+    ) -> None:
+        super().__init__(c, facts, whole)
+        self.compiled, self.program = compiled, compiled.program
+        self.milliseconds |= compiled.milliseconds
+
+    @staticmethod
+    def of(c: Compiled, made: Functionalised) -> Inference:
+        facts = Facts.of(made)
+        return Inference(c, facts, lambda: made, lowered(made.graph, ends_of(facts), frozen=True))
 
     def __call__(self, *inputs: Any) -> Any:
         if self.plain:
@@ -179,30 +213,55 @@ class Inference(Form):
         return self.program(*tensors, *self.numbers(inputs, tensors))
 
 
+def ends_of(facts: Facts) -> Ends:
+    """What the program of a form without gradients does with its results."""
+    return Ends(facts.own, facts.written, described_output(facts.outputs))
+
+
+def derived(graph: Graph, wanted: tuple[int, ...], active: tuple[int, ...]) -> Pair:
+    """The forward and backward graphs; `wanted` of the pair are the inputs that something
+    reaches."""
+    if not active:
+        return Pair(graph, graph, 0, ())
+    pair = differentiate(graph, wanted, active)
+    got = [i for i, g in zip(wanted, pair.backward.result) if g is not None]
+    return pair if len(got) == len(wanted) else differentiate(graph, tuple(got), active)
+
+
 class Training(Form):
-    """Gradients: a forward and a backward program, and a node of the tape for each call."""
+    """Gradients: a forward and a backward program, and a node of the tape for each call.
+    `active`: the results that depend on a wanted input; `rebased`: see `Roles`; `backward`: where
+    its program was found."""
 
     def __init__(
-        self, c: Compiled, made: Functionalised, wanted: tuple[int, ...], active: tuple[int, ...]
+        self,
+        c: Compiled,
+        facts: Facts,
+        whole: Callable[[], Functionalised],
+        wanted: tuple[int, ...],
+        active: tuple[int, ...],
+        rebased: tuple[bool, ...],
+        *,
+        forward: Any = None,
+        backward: Any = None,
     ) -> None:
-        super().__init__(c, made)
-        forward = graph = made.graph
-        pair = Pair(graph, graph, 0, ())
-        if active:
-            with self.timing("differentiate"):
-                pair = differentiate(graph, wanted, active)
-                got = [i for i, g in zip(wanted, pair.backward.result) if g is not None]
-                if len(got) < len(wanted):  # nothing reaches the others
-                    wanted = tuple(got)
-                    pair = differentiate(graph, wanted, active)
-            forward, self.late = pair.forward, pair.backward
-        self.forward = lowered(forward, Ends(made.own, made.written))
-        self.milliseconds |= self.forward.milliseconds
-        self.backward: CompiledGraph | recall.Recalled | None = None
+        super().__init__(c, facts, whole)
+        self.wanted, self.active, self.rebased = wanted, active, rebased
+        self.lost: tuple[str, ...] = ()
+        start = time.perf_counter()
+        if forward is None:
+            if active:
+                self.wanted, self.lost = self.pair.wanted, self.pair.sizes
+                self.milliseconds["differentiate"] = 1e3 * (time.perf_counter() - start)
+            forward = lowered(self.pair.forward, Ends(facts.own, facts.written))
+        self.forward, self.backward = forward, backward
+        self.milliseconds |= forward.milliseconds
 
-        def backward() -> Callable:
+        def late() -> Callable:
+            if self.backward is not None:
+                return self.backward.program
             with trace.unit(c.unit), settled(), paused_collector():
-                graph = self.late
+                graph = self.pair.backward
                 try:
                     made = self.backward = lowered(graph)
                 except Unsupported as error:
@@ -221,21 +280,29 @@ class Training(Form):
             return made.program
 
         def again() -> Callable:
-            return gradients_of(pair, graph)
+            return gradients_of(self.pair, self.made.graph)
 
+        roles = Roles(
+            facts.own,
+            facts.written,
+            rebased,
+            tuple(i for i in active if i < facts.own or rebased[i - facts.own]),
+            self.wanted,
+        )
+        self.recorded = Recorded(facts.name, self.forward.program, late, again, roles)
+
+    @staticmethod
+    def of(
+        c: Compiled, made: Functionalised, wanted: tuple[int, ...], active: tuple[int, ...]
+    ) -> Training:
         rebased = tuple(
             on_tape and made.own + k in active for k, on_tape in enumerate(made.on_tape)
         )
-        self.lost = pair.sizes
-        roles = Roles(
-            made.own,
-            made.written,
-            rebased,
-            tuple(i for i in active if i < made.own or rebased[i - made.own]),
-            wanted,
-        )
-        self.recorded = Recorded(made.graph.name, self.forward.program, backward, again, roles)
-        self.ends = described_output(made.outputs)
+        return Training(c, Facts.of(made), lambda: made, wanted, active, rebased)
+
+    @cached_property
+    def pair(self) -> Pair:
+        return derived(self.made.graph, self.wanted, self.active)
 
     def __call__(self, *inputs: Any) -> Any:
         tensors = self.tensors(inputs)
@@ -247,7 +314,7 @@ class Training(Form):
             known = self.sizes(tensors, numbers)
             sizes = tuple(known[name] for name in self.lost)
         own = self.recorded(tensors, numbers, sizes)
-        return self.placed(self.made.outputs, own, tensors, numbers)
+        return self.placed(self.facts.outputs, own, tensors, numbers)
 
     def placed(self, o: Any, own: list, tensors: tuple, numbers: tuple) -> Any:
         match o:

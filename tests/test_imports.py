@@ -19,8 +19,8 @@ VOCABULARY = {"dtypes", "errors", "config", "reasons", "sym", "trace"}  # import
 # May import everything; nobody imports them.
 TOP = {
     "__init__", "__main__", "bisection", "call_log", "cli", "compiled", "forms",
-    "kernel_sources", "loaded_code", "machine", "observation", "other_device", "pipeline",
-    "scripts",
+    "kept_forms", "kernel_sources", "loaded_code", "machine", "observation", "other_device",
+    "pipeline", "scripts",
 }  # fmt: skip
 BINDINGS = "_core"
 

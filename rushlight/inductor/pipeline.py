@@ -401,7 +401,9 @@ def compile_graph(
         recall.keep(kept_as, c, asked)
     if passes.settings.also is not None:
         passes.settings.also(graph, c.label)
-    return CompiledGraph(c)
+    made = CompiledGraph(c)
+    made.kept_as = kept_as
+    return made
 
 
 class CompiledGraph:
@@ -414,6 +416,7 @@ class CompiledGraph:
         self.kernels = tuple(low.kernel for low, _ in c.kernels.values())
         self.steps, self.reasons, self.memory = c.plan.steps, tuple(c.plan.reasons), c.memory
         self.milliseconds = c.milliseconds
+        self.kept_as: str | None = None
         self.expected = [(v.name, v.layout) for v in c.graph.inputs]
         self.guards = [
             (text, compile(text, "<guard>", "eval"), answer) for text, answer in c.graph.env.guards

@@ -23,12 +23,13 @@ import hashlib
 import marshal
 import os
 import sys
+import time
 from collections.abc import Callable
 from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rushlight import config, trace
+from rushlight import config, dtypes, trace
 from rushlight.errors import Unsupported
 from rushlight.fx import passes
 from rushlight.fx.graph import Graph, Var
@@ -52,7 +53,10 @@ PLAIN = frozenset((int, float, bool, str, type(None)))
 NONSENSE = (  # what reading a program of another meaning may raise
     AttributeError, AssertionError, EOFError, LookupError, OverflowError, TypeError, ValueError,
 )  # fmt: skip
-READ_BY_LOWERING = ("ops", "loops", "fx", "decomposition", "inductor", "runtime", "eager", "lib")
+READ_BY_LOWERING = (  # and by what makes the graphs that are lowered (kept_forms.py)
+    "ops", "loops", "fx", "aot_autograd", "decomposition", "inductor", "runtime", "eager", "nn",
+    "amp", "lib",
+)  # fmt: skip
 
 
 class NotKept(Exception):
@@ -64,19 +68,28 @@ class NotKept(Exception):
 
 def name_of(graph: Graph, ends: Ends | None, frozen: bool) -> str | None:
     """The name of the graph's program in the cache; None where it has none."""
-    changed = passes.settings
-    if changed.disabled or changed.limit is not None or changed.verify:
-        return None
-    if changed.instead is not None or changed.also is not None or trace.start_outputs():
+    if watched():
         return None
     try:
-        tools = toolchain.find(native.isa())
         text = marshal.dumps((described(graph), plain(ends)), NO_SHARING)
+        return hashed(frozen, device_of(graph), text)
     except (NotKept, Unsupported, ValueError):  # ValueError: marshal does not know a type
         return None
+
+
+def watched() -> bool:
+    """Whether somebody listens or passes are changed."""
+    s = passes.settings
+    changed = s.disabled or s.limit is not None or s.verify
+    return bool(changed or s.instead is not None or s.also is not None or trace.start_outputs())
+
+
+def hashed(kind: Any, device: str, text: bytes) -> str:
+    """The name of what is kept for a text. Raises Unsupported where no compiler is found."""
+    tools = toolchain.find(native.isa())
     known: tuple = (FORMAT, sys.version, machine(), tools.identity, tools.flags, native.isa())
-    known += (frozen,)
-    if (device := device_of(graph)) != "cpu":
+    known += (kind, dtypes.DEFAULT)
+    if device != "cpu":
         from rushlight.runtime import triton  # the CPU's path does not pay for these
         from rushlight.runtime.cuda import choices
 
@@ -348,8 +361,16 @@ class Reader:
 
 
 def operator(name: str, inplace: bool) -> Any:
-    op = TABLE[name].native
+    op = there(name).native
     return op.inplace if inplace else op
+
+
+def there(name: str) -> Any:
+    """The operator of that name; a derivative comes to be where it is first asked for."""
+    found = TABLE.get(name)
+    if found is None and name.endswith("_backward"):
+        found = there(name.removesuffix("_backward")).backward
+    return found or TABLE[name]
 
 
 def constant(shape: tuple, dtype: str, held: bytes) -> Any:
@@ -365,8 +386,8 @@ class Recalled:
     """A compiled graph whose program was found; what else a `CompiledGraph` knows (steps, memory,
     kernels, source) is made when somebody asks for it."""
 
-    def __init__(self, program: Any, make: Callable[[], Any]) -> None:
-        self.program, self.make = program, make
+    def __init__(self, program: Any, kept_as: str, make: Callable[[], Any]) -> None:
+        self.program, self.kept_as, self.make = program, kept_as, make
         self.milliseconds: dict[str, float] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -378,8 +399,9 @@ class Recalled:
         return getattr(whole, name)
 
 
-def find(name: str, graph: Graph, make: Callable[[], Any]) -> Recalled | None:
-    """The program of that name, or None. `make` lowers the graph."""
+def find(name: str, graph: str, make: Callable[[], Any]) -> Recalled | None:
+    """The program of that name, or None. `graph`: the name of its graph; `make` lowers it."""
+    start = time.perf_counter()
     folder = cache.trusted_folder()
     content = cache.kept(folder, name) if folder is not None else None
     if folder is None or content is None:
@@ -390,5 +412,7 @@ def find(name: str, graph: Graph, make: Callable[[], Any]) -> Recalled | None:
         return None  # nothing that this version understands: made anew
     if program is None:
         return None
-    program.label = f"{trace.current_unit()}/{trace.numbered(graph.name)}".lstrip("/")
-    return Recalled(program, make)
+    program.label = f"{trace.current_unit()}/{trace.numbered(graph)}".lstrip("/")
+    found = Recalled(program, name, make)
+    found.milliseconds["recall"] = 1e3 * (time.perf_counter() - start)
+    return found
