@@ -85,7 +85,11 @@ def _parser() -> argparse.ArgumentParser:
         "--all", action="store_true", help="run it once more in the mode it did not take"
     )
     explain.add_argument(
-        "--device", choices=("cpu", "gpu", "cuda"), default="", help="shown first; cuda is gpu"
+        "--device",
+        choices=("cpu", "gpu"),
+        type=lambda name: "gpu" if name == "cuda" else name,
+        default="",
+        help="shown first (cuda: gpu)",
     )
     explain.add_argument(
         "--torch", action="store_true", help="observe a PyTorch program, run by torch itself"

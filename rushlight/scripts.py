@@ -7,6 +7,7 @@ Invariant: whatever the script does, arguments, path and mode are as before when
 from __future__ import annotations
 
 import sys
+import types
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -52,7 +53,7 @@ def _modules_compiled() -> Iterator[None]:
         inside = True
         try:
             if self not in known:
-                known[self] = compile(plain)
+                known[self] = compile(_named(plain, type(self).__qualname__))
             return known[self](self, *args, **kwargs)
         finally:
             inside = False
@@ -62,6 +63,15 @@ def _modules_compiled() -> Iterator[None]:
         yield
     finally:
         Module.__call__ = plain  # type: ignore[method-assign]
+
+
+def _named(call: Any, name: str) -> Any:
+    """Module.__call__ as a function of its own, which records name by the module's class."""
+    made = types.FunctionType(
+        call.__code__, call.__globals__, call.__name__, call.__defaults__, call.__closure__
+    )
+    made.__kwdefaults__, made.__qualname__ = call.__kwdefaults__, f"{name}.{call.__name__}"
+    return made
 
 
 def run_script(

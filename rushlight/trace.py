@@ -257,6 +257,8 @@ def short_path(path: str) -> str:
     """A name for a file, which no other file of this process has: its last part, or as many more as
     tell it from those that were named before it. It has no white space."""
     found = _paths.get(path)
+    if found is None and not os.path.isabs(path) and os.path.isfile(path):  # `python model.py`
+        found = _paths[path] = short_path(os.path.abspath(path))
     if found is None:
         parts = [re.sub(r"[\s>]+", "_", part) for part in path.split("/") if part] or [path]
         found = parts[-1]
@@ -273,7 +275,7 @@ def short_path(path: str) -> str:
 def short_place(place: str) -> str:
     """`/app/model.py:12` -> `model.py:12`, the file as `short_path` has it."""
     path, colon, line = place.rpartition(":")
-    return f"{short_path(path)}:{line}" if colon and "/" in path else place
+    return f"{short_path(path)}:{line}" if colon and ("/" in path or path in _paths) else place
 
 
 _paths: dict[str, str] = {}  # files -> their names

@@ -90,15 +90,17 @@ def _called(row: str, generated: set[str]) -> str:
 
 
 def _user_lines(path: str, line: int, keep: Callable[[str], str]) -> list[str]:
-    """Lines of the user's that a line of the generated module comes from, as torch keeps them."""
-    found: list[str] = []
+    """Where a line of the generated module comes from: the line that called the operator, and the
+    user's innermost one where that is a library's. torch keeps the stack of calls."""
+    found: dict[int, str] = {}  # whose code -> its innermost line
     with contextlib.suppress(Exception):
         from torch._inductor.codecache import PyCodeCache
 
         for frame in PyCodeCache.stack_frames_for_code(path, line) or []:
-            if kind_of_file(frame["filename"]) in (OWN, LIBRARY):
-                found.append(f"{keep(frame['filename'])}:{frame['line']}")
-    return list(dict.fromkeys(reversed(found)))
+            kind = kind_of_file(frame["filename"])
+            if kind == OWN and OWN not in found or kind == LIBRARY and not found:
+                found[kind] = f"{keep(frame['filename'])}:{frame['line']}"
+    return list(dict.fromkeys(found.values()))
 
 
 def fused(name: str, known: Sequence[Ran]) -> list[str]:

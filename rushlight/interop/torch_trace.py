@@ -276,8 +276,9 @@ class Reader:
                 called = self.called_at.get(number, "")
                 own = os.path.isabs(read) and kind_of_file(read.rpartition(":")[0]) == OWN
                 if not own and read and called:  # a library read it, for this line of the user's
-                    told.why += f" (read at {read})"
+                    told.why += f" (read at {trace.short_place(read)})"
                 told.where = read if own or not called else called
+                told.why = changed(told.why)
                 if own and called:
                     told.why += f" (called at {called.partition(' in ')[0]})"
                 if not told.where:
@@ -501,6 +502,24 @@ def guard_failure(why: str) -> tuple[str, str]:
     hint = re.search(r"\(HINT: (.*?)\)", row)
     said = f"{condition.strip()} does not hold any more"
     return (f"{said} ({hint[1]})" if hint else said), f"{at[1]}:{at[2]}" if at else ""
+
+
+_MISMATCH = re.compile(
+    r"tensor '(.+?)' (size|stride|rank|dtype|requires_grad) mismatch(?: at index (\d+))?\."
+    r" expected (?:\w+=)?(\S+?), actual (\S+)"
+)
+
+
+def changed(why: str) -> str:
+    """What torch says of a tensor that differs, as `x.shape[0] was 3, now 4`; other messages as
+    they are."""
+    found = _MISMATCH.match(why)
+    if found is None:
+        return why
+    name, what, index, was, now = found.groups()
+    fact = {"size": "shape", "rank": "dim()", "stride": "stride()"}.get(what, what)
+    at = f"[{index}]" if index else ""
+    return f"{name}.{fact}{at} was {was}, now {now}{why[found.end():]}"
 
 
 def _guard_line(why: str, guards: Sequence[tuple[str, str]]) -> str:

@@ -202,6 +202,8 @@ class _Reader:
             made.origins = bytecode_lines(text, trace.short_path(str(facts.get("file", ""))))
         elif stage in ON_GPU and graph is not None:
             made.title = f"{record.name}, for {facts.get('target', 'a GPU')}"
+            for n, (first, *rest) in made.origins.items():
+                made.origins[n] = (first.removeprefix("line "), *rest)
             made.spans = [(1, len(text.splitlines()), s.name) for s in graph.steps
                           if s.generated and named_for(record.name, s.name)]  # fmt: skip
         elif record.kind == "loops":

@@ -82,12 +82,19 @@ def costs_of_tables(
 ) -> list[Cost]:
     """The same of a program of another vendor, whose calls are known as tables only. `lines`: what
     ran -> the user's lines."""
-    found = []
+    found, routines = [], {}
     for graph in (g for c in captures for g in c.graphs):
         for i, step in enumerate(graph.steps):
-            if step.calls:
-                how = GENERATED if step.generated else ROUTINE
-                found.append(Cost(step.name, how, parts=[_of_step(graph.label, i, step)]))
+            part = _of_step(graph.label, i, step)
+            if not step.calls:
+                continue
+            if step.generated:  # by another graph it is another one
+                found.append(Cost(step.name, GENERATED, parts=[part]))
+            elif step.name in routines:
+                routines[step.name].parts.append(part)
+            else:
+                routines[step.name] = Cost(step.name, ROUTINE, parts=[part])
+                found.append(routines[step.name])
     for row in rows:
         part = CostPart("", [], row.calls, row.ns, row.moved_bytes, row.warm_operations)
         _join(part.lines, lines.get(row.key, ()))

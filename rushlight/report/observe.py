@@ -117,6 +117,8 @@ def merge(first: Observed, second: Observed) -> None:
         other = second.selections[i]
         if other.taken and not mine.taken:
             first.selections[i] = other
+    also = {"mode": second.mode, "device": second.device, "wall_ns": second.wall_ns}
+    first.facts["also"] = [*first.facts.get("also", ()), also]
     first.costs = _merged_costs(first, second)
     if not first.captures:
         first.captures, first.functions = second.captures, second.functions
@@ -244,6 +246,10 @@ def _why_not(
     if mode not in dict(choices):
         shown = documented.phrase("mode", mode)
         return "path.mode_not_taken", f"Part of {phrase}; what is shown is {shown}."
+    if on_path is False and needed[1] in run.devices and device != needed[1]:
+        phrase = documented.phrase("device", needed[1])
+        shown = documented.phrase("device", device)
+        return "path.device_not_used", f"Part of the path on {phrase}; what is shown is {shown}."
     if "gpu" not in run.devices and run.facts.get("gpu", None) is False:
         return "device.no_gpu", "Nothing ran on a GPU: no NVIDIA driver was found here."
     phrase = documented.phrase("device", needed[1])

@@ -92,8 +92,10 @@ def sources(observed: Observed) -> list[dict[str, str]]:
     for function in observed.functions:
         for where in function.where:
             paths.setdefault(where.partition(" in ")[0].rpartition(":")[0])
-    found = []
+    found: list[dict[str, str]] = []
     for file in paths:
+        if any(trace.short_path(file) == known["name"] for known in found):
+            continue  # once by its name, once by its path
         text = "".join(linecache.getlines(file)) if file else ""
         if text:
             found.append({"name": trace.short_path(file), "path": file, "text": text})

@@ -49,14 +49,25 @@ function readArtifacts() {
     for (const g of c.graphs) {
       const stepKeys = {};
       for (const s of g.steps) stepKeys[s.name] = stepKeysOf(c, s);
-      for (const a of g.artifacts) addArtifact({...a, group: `Graph ${g.label}`, unit: c.unit, graph: g.label, symbols: g.symbols, stepKeys, title: `${stageWord(a.stage)}: ${a.title}`});
+      for (const a of g.artifacts.map(x => ofGpuOnly(x, g, stepKeys))) addArtifact({...a, group: `Graph ${g.label}`, unit: c.unit, graph: g.label, symbols: g.symbols, stepKeys, title: `${stageWord(a.stage)}: ${a.title}`});
     }
   }
+  $("also").classList.toggle("tall", artifacts.some(a => ON_GPU.has(a.stage)));
   for (const k of data.kernels || []) for (const v of k.views) {
     const stepKeys = {[k.key]: k.lines.map(l => "L|" + l)};
     addArtifact({group: `Kernel ${k.key}`, title: `${v.title} (${k.key})`, stage: "aten_cpu", language: v.language, text: v.text, kernel: k.key, stepKeys, spans: [[1, v.text.split("\n").length, k.key]], origins: v.origins});
   }
 }
+// A kernel that only the GPU's path has (what the CPU leaves to a library, say) is no step of the run:
+// each text of it is linked to the user's lines that its Triton source names.
+function ofGpuOnly(a, g, stepKeys) {
+  if (!ON_GPU.has(a.stage) || a.spans.length) return a;
+  const source = g.artifacts.find(x => x.stage === "triton_kernels" && x.title === a.title), name = a.title.split(",")[0];
+  const lines = source ? Object.values(source.origins).map(chain => chain[0]).filter(l => /^[^\s>]+:\d+$/.test(l || "")) : [];
+  stepKeys[name] = [...new Set(lines.map(l => "L|" + l))];
+  return {...a, spans: [[1, a.text.split("\n").length, name]]};
+}
+const ON_GPU = new Set(["triton_kernels", "ttir", "ttgir", "llvm_ir", "ptx", "gpu_machine_code"]);
 // A pass that changed nothing leaves its name only; of which graph a pass was is told by its `def`.
 function withoutRepeats(list) {
   const kept = [], body = text => text.replace(/^#.*\n/gm, "");

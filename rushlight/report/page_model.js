@@ -1,5 +1,23 @@
 // The model as a graph: modules that open and close, laid out by dagre.
 
+// A line of a graph that makes a value: `name: layout = operator(operands)`, or in torch's own graphs
+// an expression of Python, `a + b`, `-a`, `a[0]`.
+const INFIX = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floor_divide", "%": "remainder", "**": "pow", "@": "matmul", "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift"};
+function pieces(line) {  // [name, layout, operator, text of the operands], or null
+  const called = PIECES.exec(line);
+  if (called) {
+    const [, id, layout, op, args] = called, method = /^([A-Za-z_]\w*)\.(\w+)$/.exec(op);  // x.view(...)
+    return method && method[1] !== "torch" && method[1] !== "operator" ? [id, layout, method[2], `${method[1]}, ${args}`] : [id, layout, op, args];
+  }
+  const made = EXPRESSION.exec(line);
+  if (!made) return null;
+  const [, id, layout, text] = made, infix = /^[\w.]+ (\/\/|\*\*|==|!=|<=|>=|<<|>>|[-+*\/%@<>&|^]) [\w.]+$/.exec(text);
+  if (infix) return [id, layout, INFIX[infix[1]], text];
+  if (/^\w+\[.*\]$/.test(text)) return [id, layout, "getitem", text];
+  if (/^[-~]\w+$/.test(text)) return [id, layout, text[0] === "-" ? "neg" : "invert", text];
+  return null;
+}
+const EXPRESSION = /^\s+(\w+)(?:: "?([^"=]+?)"?)? = ([^=;#].*?)\s*(?:;.*)?(?:#.*)?$/;
 const PIECES = /^\s+(\w+)(?:: "?([^"=]+?)"?)? = (?:ops\.|_)?([\w.]+)\((.*?)\)\s*(?:;.*)?(?:#.*)?$/;
 function parseGraph(a, c) {
   const nodes = new Map(), edges = [];
@@ -8,18 +26,35 @@ function parseGraph(a, c) {
   for (const m of head.matchAll(/(\w+): "?([a-z]+\d*\[[^\]]*\])/g)) nodes.set(m[1], {id: m[1], op: "input", layout: m[2], input: true, module: "", keys: []});
   const names = Object.create(null);  // another name of an input -> its name
   a.lines.forEach((line, i) => {
-    const m = PIECES.exec(line), same = m ? null : /^\s+(\w+) = (\w+)$/.exec(line);
+    const m = pieces(line), same = m ? null : /^\s+(\w+) = (\w+)$/.exec(line);
     if (same) names[same[1]] = same[2];
     if (!m) return;
-    const [, id, layout, op, args] = m, mod = (c.modules[id] || c.modules[id.replace(/_\d+$/, "")] || [""])[0];
-    nodes.set(id, {id, op, layout: layout || "", module: modulePath(mod), keys: a.keys[i], line: i, className: (c.modules[id] || [])[1]});
+    const [id, layout, op, args] = m, mod = (c.modules[id] || c.modules[id.replace(/_\d+$/, "")] || [""])[0];
+    nodes.set(id, {id, op, layout: (layout || "").replace(/\]\[[^\]]*\]\w*$/, "]"), module: modulePath(mod), keys: a.keys[i], line: i, className: (c.modules[id] || [])[1]});
     for (const name of new Set((args.match(/[A-Za-z_]\w*/g) || []).map(n => names[n] || n))) if (nodes.has(name) && name !== id) edges.push([name, id]);
   });
-  for (const n of nodes.values()) if (n.input) { const p = paramModule(n.id); n.parameter = p !== null; if (n.parameter) { const user = edges.find(e => e[0] === n.id); n.module = user ? nodes.get(user[1]).module : p; } }
+  for (const n of nodes.values()) if (n.input) { const p = paramModule(n.id); n.parameter = p !== null; if (n.parameter) { const user = edges.find(e => e[0] === n.id); n.module = (user && nodes.get(user[1]).module) || p; } }
+  if (run.vendor !== "Rushlight") placeByParameters(nodes, edges);
   return {nodes, edges};
 }
+// torch's graphs do not say which module an operator is of. One that reads a module's parameters is
+// its; others stand in the innermost module that holds what they read and what reads them.
+function placeByParameters(nodes, edges) {
+  const into = new Map(), out = new Map();
+  for (const [a, b] of edges) for (const [map, at, other] of [[into, b, a], [out, a, b]]) { if (!map.has(at)) map.set(at, []); map.get(at).push(nodes.get(other)); }
+  for (const n of nodes.values()) {
+    const own = (into.get(n.id) || []).find(p => p.parameter && p.module);
+    if (!n.input && !n.module && own) n.module = own.module;
+  }
+  const shared = (a, b) => { const x = a.split("."), y = b.split("."); let i = 0; while (i < x.length && x[i] === y[i]) i++; return x.slice(0, i).join("."); };
+  const near = (n, map, list) => (map.get(n.id) || []).filter(x => !x.input).map(x => list(x)).filter(m => m !== null);
+  const before = new Map(), after = new Map(), order = [...nodes.values()].filter(n => !n.input);
+  for (const n of order) { const seen = near(n, into, x => x.module || before.get(x.id) || null); before.set(n.id, seen.length ? seen[seen.length - 1] : null); }
+  for (const n of order.reverse()) { const seen = near(n, out, x => x.module || after.get(x.id) || null); after.set(n.id, seen.length ? seen[0] : null); }
+  for (const n of order) if (!n.module && before.get(n.id) && after.get(n.id)) n.module = shared(before.get(n.id), after.get(n.id));
+}
 const modulePath = source => [...source.matchAll(/_modules\['([^']+)'\]|_modules\["([^"]+)"\]/g)].map(m => m[1] || m[2]).join(".");
-const paramModule = id => { if (/^L_self_\w*_parameters_\w+_$/.test(id)) return ""; const m = /^(.*?)_*parameters__(\w+)$/.exec(id); return m ? [...m[1].matchAll(/modules__(\w+?)(?=____|__$|$)/g)].map(x => x[1]).join(".") : null; };
+const paramModule = id => { if (/^L_self_\w*_parameters_\w+_$/.test(id)) return ""; const t = /_modules_(\w+)_parameters_\w+_$/.exec(id); if (t && !id.includes("__")) return t[1].split("_modules_").join("."); const m = /^(.*?)_*parameters__(\w+)$/.exec(id); return m ? [...m[1].matchAll(/modules__(\w+?)(?=____|__$|$)/g)].map(x => x[1]).join(".") : null; };
 const size = layout => { const m = /\[([^\]]*)\]/.exec(layout); return m && m[1] ? m[1].split(",").reduce((p, n) => p * (parseInt(n) || 1), 1) : 1; };
 
 // The order of the captured graphs: a row begins where the first function was captured again.
@@ -30,7 +65,7 @@ function order(choose) {
     if (!rows.length || c.function === rows[rows.length - 1][0].function) rows.push([]);
     rows[rows.length - 1].push(c);
   }
-  const operators = c => { const a = artifacts.find(x => x.unit === c.unit && x.stage === "fx_graph" && x.language === "graph"); return a ? a.lines.filter(l => PIECES.test(l)).length : 0; };
+  const operators = c => { const a = artifacts.find(x => x.unit === c.unit && x.stage === "fx_graph" && x.language === "graph"); return a ? a.lines.filter(l => pieces(l)).length : 0; };
   const one = (c, i) => {
     const calls = operators(c), ended = c.breaks[0];
     return [i ? h("span", {class: "dim"}, "\u2192") : null,

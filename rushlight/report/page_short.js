@@ -58,6 +58,13 @@ const kernelSumText = s => `${ns(s.ns)} in ${count(s.calls, "call")} of kernels 
 // One entry a recompile, equal ones counted.
 const recompiles = () => tally(run.captures.filter(c => c.recompiles.length).map(c => ({...c.recompiles[0], why: c.recompiled || c.recompiles[0].why, what: c.function})));
 
+const nameOnGpu = a => a.title.replace(/^.*?: /, "").split(",")[0];
+function besideItsCode(a) {  // a Triton kernel, and the machine code that it became
+  const code = artifacts.find(x => x.stage === "gpu_machine_code" && x.graph === a.graph && nameOnGpu(x) === nameOnGpu(a));
+  show("left", a);
+  if (code) show("right", code);
+  $("views").scrollIntoView();
+}
 const readAt = r => / \(read at /.test(r.why) ? ", in the call at " : ", read at ";
 // [recompile, those behind it of the same change in other functions and pieces]: 16 became 24, say.
 function grouped(list) {
@@ -119,8 +126,11 @@ function drawShort() {
     const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
     const limit = limitShare(row);
     add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "",
-      k.lines.length ? ["From ", k.lines.slice(0, 6).map(l => placeButton(l)), ". "] : "", codeOfRow(row, true) ? "" : run.vendor === "Rushlight" ? "Its machine code could not be read here. " : `Its machine code is ${run.vendor}'s, and is not observed. `, h("a", {href: "#time"}, "all kernels"));
+      k.lines.length ? ["From ", some(ranges(k.lines), 6), ". "] : "", codeOfRow(row, true) ? "" : run.vendor === "Rushlight" ? "Its machine code could not be read here. " : `Its machine code is ${run.vendor}'s, and is not observed. `, h("a", {href: "#time"}, "all kernels"));
   }
+  const compiledFor = artifacts.filter(a => run.device === "cpu" && a.stage === "triton_kernels" && a.graph);
+  if (compiledFor.length) add("For a GPU", `${count(compiledFor.length, "kernel")} compiled for ${compiledFor[0].title.split(", for ").pop()} too, and not run: `,
+    some(compiledFor.map(a => h("button", {type: "button", class: "mono", onclick: () => besideItsCode(a)}, nameOnGpu(a))), 6));
   const sums = passSums();
   if (sums.has("backward") || sums.size > 1) add("Forward, backward", [...sums].flatMap(([pass, s], i) => [i ? ", " : "", h("button", {type: "button", onclick: () => showPass(pass)}, pass), ` ${ns(s.ns)} in ${count(s.calls, "call")} of kernels` + (s.first_ns > s.ns ? `, and ${firstCalls(s)}` : "")]));
   const {graphs, saved, most, sum} = memory();
@@ -128,8 +138,10 @@ function drawShort() {
   const reads = [...(run.facts.waits || []).map(w => ({...w, waited: true})), ...(run.facts.reads || [])];
   if (reads.length) add("Python waits", list(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : r.host ? "" : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8));
   const spent = run.captures.reduce((n, c) => n + c.capture_ms + Object.values(c.stage_ms).reduce((a, b) => a + b, 0), 0);
-  add("Time", `${ns(run.wall_ns)} in all`, spent ? `, ${ns(spent * 1e6)} of it compiling (most of all: ${stageTitle(compileStages()[0][0])}, ${ns(compileStages()[0][1] * 1e6)})` : "", run.functions.map(f => f.calls > f.misses && !f.function.includes(", after the break at") ? `; a call of ${f.function} takes ${ns(f.hit_ns / (f.calls - f.misses))} once it is compiled` : ""), ". ", h("a", {href: "#time"}, "where it goes"));
-  $("ran").textContent = `of this run: ${doc.dimensions.map(d => d.options.find(o => o.value === run[d.id]).phrase).join(" on ")}`;
+  const also = run.facts.also || [], phrase = (of, ids) => doc.dimensions.filter(d => ids.includes(d.id)).map(d => d.options.find(o => o.value === of[d.id]).phrase).join(" on ");
+  const walls = [run, ...also].map(r => (also.length ? phrase(r, ["mode"]) + " " : "") + ns(r.wall_ns)).join(", ");
+  add("Time", `${walls} in all`, spent ? `, ${ns(spent * 1e6)} ${also.length ? "" : "of it "}compiling (most of all: ${stageTitle(compileStages()[0][0])}, ${ns(compileStages()[0][1] * 1e6)})` : "", run.functions.map(f => f.calls > f.misses && !f.function.includes(", after the break at") ? `; a call of ${f.function} takes ${ns(f.hit_ns / (f.calls - f.misses))} once it is compiled` : ""), ". ", h("a", {href: "#time"}, "where it goes"));
+  $("ran").textContent = `${also.length ? "of these runs" : "of this run"}: ${[run, ...also].map(r => phrase(r, ["mode", "device"])).join(", ")}`;
   $("short").hidden = false;
   $("shortbody").replaceWith(h("dl", {id: "shortbody"}, rows));
 }

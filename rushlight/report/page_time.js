@@ -51,8 +51,8 @@ function madeBy(graph) {
   if (factsOf.has(graph)) return factsOf.get(graph);
   const layouts = Object.create(null), modules = Object.create(null);
   for (const a of graph.artifacts) if (a.language === "graph") for (const line of a.text.split("\n")) {
-    const m = /^\s+(\w+): (\w+\[[^\]]*\])/.exec(line), of = m && /(\w+?____parameters__\w+)/.exec(line);
-    if (m) layouts[m[1]] = m[2];
+    const m = /^\s+(\w+): (tuple\[(?:[^[\]]|\[[^\]]*\])*\]|\w+\[[^\]]*\])/.exec(line), of = m && /(\w+?____parameters__\w+)/.exec(line);
+    if (m) layouts[m[1]] = m[2].startsWith("tuple") ? m[2].slice(6, -1).match(/\w+\[[^\]]*\]/g) || [] : [m[2]];  // of several results, each
     if (of) modules[m[1]] = paramModule(of[1]);
   }
   // A view of a parameter is one of its module too.
@@ -66,7 +66,7 @@ function madeBy(graph) {
 function result(r) {  // the layouts of its results, and the modules whose parameters it reads
   if (!r.graph || !r.steps.length) return "";
   const facts = madeBy(r.graph), few = (list, n) => list.slice(0, n).join(", ") + (list.length > n ? ` and ${list.length - n} more` : "");
-  const layouts = [...new Set(r.steps.map(s => facts.layouts[s.makes[s.makes.length - 1]]).filter(Boolean))];
+  const layouts = [...new Set(r.steps.flatMap(s => facts.layouts[s.makes[s.makes.length - 1]] || []))];
   const modules = [...new Set(r.steps.flatMap(s => s.makes.map(m => facts.modules[m])).filter(Boolean))];
   return h("span", {title: [...layouts, ...modules].join(", ")}, few(layouts, 2), modules.length ? h("span", {class: "dim rate"}, few(modules, 1)) : "");
 }

@@ -292,7 +292,8 @@ def tell(source: Any, image: Image, capability: int, *, found_in_cache: bool) ->
     trace.emit("triton_kernels", name, source.text, source.lines, target=target, warps=image.warps)
     for stage, documented in STAGES.items():
         if stage in image.stages:
-            trace.emit(documented, name, image.stages[stage], ms=image.milliseconds.get(stage))
+            spent = image.milliseconds.get(stage)
+            trace.emit(documented, name, image.stages[stage], target=target, ms=spent)
     used: dict[str, Any] = dict(resources(image.cubin))
     trace.emit(
         "gpu_machine_code",

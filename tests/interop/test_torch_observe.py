@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch")
 from rushlight import report, scripts, trace  # noqa: E402
 from rushlight.interop import torch_trace, torch_watch  # noqa: E402
 from rushlight.observation import TorchExplanation  # noqa: E402
+from rushlight.report.captures import Capture, GraphRun, Ran  # noqa: E402
+from rushlight.report.costs import costs_of_tables  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of its own doings
 
@@ -85,7 +87,7 @@ def test_a_break_a_recompile_and_a_hidden_read_have_the_users_line(observed):
     assert places(breaks) == {line_of(COMPILED, "break")}
     assert breaks[0].what.startswith("Call to `torch._dynamo.graph_break()`") and breaks[0].hint
     again = [r for c in seen.captures for r in c.recompiles]
-    assert any("expected 3, actual 5" in r.why for r in again)
+    assert any(".shape[0] was 3, now 5" in r.why for r in again)
     assert all(r.where.partition(":")[0].endswith("program.py") for r in again)
     assert any("expected 3, actual 5" in c.recompiled for c in seen.captures)
     waits = {int(re.search(r":(\d+)", w["line"])[1]): w for w in seen.facts["reads"]}
@@ -271,6 +273,38 @@ def test_wrong_options_and_no_torch(tmp_path):
 )  # fmt: skip
 def test_messages_of_failed_guards(why, said, at):
     assert torch_trace.guard_failure(why) == (said, at)
+
+
+@pytest.mark.parametrize(
+    "why, said",
+    [
+        ("tensor 'x' size mismatch at index 1. expected 3, actual 4", "x.shape[1] was 3, now 4"),
+        ("tensor 'a.b' rank mismatch. expected 2, actual 3", "a.b.dim() was 2, now 3"),
+        ("tensor 'x' dtype mismatch. expected Float, actual Double",
+         "x.dtype was Float, now Double"),
+        ("tensor 'x' requires_grad mismatch. expected requires_grad=1 (read at m.py:3)",
+         "tensor 'x' requires_grad mismatch. expected requires_grad=1 (read at m.py:3)"),
+        ("tensor 'x' stride mismatch at index 0. expected 8, actual 1 (read at m.py:3)",
+         "x.stride()[0] was 8, now 1 (read at m.py:3)"),
+        ("k == 1 does not hold any more", "k == 1 does not hold any more"),
+    ],
+)  # fmt: skip
+def test_what_differs_of_a_tensor_is_said_as_of_ours(why, said):
+    assert torch_trace.changed(why) == said
+
+
+def test_a_routine_of_two_graphs_is_one_row():
+    def graph(label):
+        steps = [Ran("aten::mm", False, [], [], [], [f"m.py:{len(label)}"], calls=2, ns=5),
+                 Ran("cpp_fused_add_0", True, [], [], [], ["m.py:9"], calls=1, ns=3)]  # fmt: skip
+        return GraphRun(label, label, steps=steps)
+
+    capture = Capture("f [0/0]", "f", [], graphs=[graph("a"), graph("bb")])
+    rows = costs_of_tables([capture], [], {})
+    assert [(r.name, r.calls, r.ns, len(r.parts)) for r in rows] == [
+        ("aten::mm", 4, 10, 2), ("cpp_fused_add_0", 1, 3, 1), ("cpp_fused_add_0", 1, 3, 1)
+    ]  # fmt: skip
+    assert rows[0].lines == ["m.py:1", "m.py:2"]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from rushlight import reasons, trace
 from rushlight.report import path
-from rushlight.report.observe import observe
+from rushlight.report.observe import merge, observe
 from rushlight.report.records import Calls, read_calls
 from rushlight.report.stages import Run
 
@@ -129,3 +129,13 @@ def test_json_holds_everything(run):
     assert len(data["stages"]) == len(path.load().stages)
     assert len(data["steps"]) == len(path.load().steps)
     assert data["tree"][0]["children"][0]["operator"] == "addmm"
+
+
+def test_a_second_run_says_its_mode_and_time(calls):
+    def observed(mode, wall):
+        return observe(Run("a.py", calls, (), mode, wall_ns=wall))
+
+    first = observed("eager", 5)
+    merge(first, observed("compile", 7))
+    assert first.wall_ns == 5
+    assert first.facts["also"] == [{"mode": "compile", "device": "cpu", "wall_ns": 7}]

@@ -392,6 +392,22 @@ def test_the_answers_stand_first_and_lead_to_lines_and_code(show, content):
 
 
 @pytest.mark.slow
+def test_a_kernel_of_the_gpu_alone_is_linked_and_results_of_several_are_told_apart(show, content):
+    tab = show(content)
+    found = tab.evaluate(
+        """() => { const keys = {}, text = "a\\nb", title = "fused_gelu_4_0, for sm_90";
+        const source = {stage: "triton_kernels", title, text, spans: [],
+            origins: {1: ["m.py:3", "gelu ops/pointwise.py:1"], 2: ["gelu ops/pointwise.py:1"]}};
+        const made = ofGpuOnly({stage: "ptx", title, text, spans: []}, {artifacts: [source]}, keys);
+        const graph = {artifacts: [{language: "graph", text:
+            "    norm: tuple[f32[2, 4], f32[2, 1]] = ops.norm(x)\\n    y: f32[2] = ops.y(norm)"}]};
+        return [made.spans, keys, madeBy(graph).layouts]; }"""
+    )
+    assert found[0] == [[1, 2, "fused_gelu_4_0"]] and found[1] == {"fused_gelu_4_0": ["L|m.py:3"]}
+    assert found[2] == {"norm": ["f32[2, 4]", "f32[2, 1]"], "y": ["f32[2]"]}
+
+
+@pytest.mark.slow
 def test_places_are_ordered_and_none_is_left_out_silently(show, content):
     tab = show(content)
     given = [f"lib.py:{n}" for n in range(1, 80, 2)] + ["test_page.py:20", "test_page.py:21"]
@@ -471,3 +487,42 @@ def test_a_long_error_and_long_lines_keep_the_page_narrow(show):
 def test_nothing_is_wider_than_the_window(show, content, width):
     tab = show(content, width)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+TORCH_GRAPH = '''class GraphModule(torch.nn.Module):
+    def forward(self, L_x_: "f32[2, 8][8, 1]cpu", G_m_modules_up_modules_a_parameters_weight_: "f32[8, 8][8, 1]cpu", G_m_modules_up_modules_b_parameters_weight_: "f32[8, 8][8, 1]cpu"):
+        l_x_ = L_x_
+        g_m_modules_up_modules_a_parameters_weight_ = G_m_modules_up_modules_a_parameters_weight_
+        # File: m.py:3 in forward, code: a
+        linear: "f32[2, 8][8, 1]cpu" = torch._C._nn.linear(l_x_, g_m_modules_up_modules_a_parameters_weight_, None);  l_x_ = None
+        view: "f32[8, 2][2, 1]cpu" = linear.view(8, 2);  linear = None
+        neg: "f32[8, 2][2, 1]cpu" = -view;  view = None
+        getitem: "f32[2][1]cpu" = neg[(0, slice(None, None, None))]
+        linear_1: "f32[2, 8][8, 1]cpu" = torch._C._nn.linear(getitem, G_m_modules_up_modules_b_parameters_weight_, None)
+        add: "f32[2, 8][8, 1]cpu" = linear_1 + 1.5;  linear_1 = None
+        return (add,)
+'''  # noqa: E501  (as torch writes it)
+
+
+@pytest.mark.slow
+def test_a_graph_of_torch_has_its_edges_and_modules(show, content):
+    tab = show(content)
+    found = tab.evaluate(
+        """text => { run.vendor = "PyTorch"; const lines = text.split("\\n");
+        const g = parseGraph({lines, keys: lines.map(() => []), origins: {}}, {modules: {}});
+        run.vendor = "Rushlight";
+        const told = n => [n.id, n.op, n.module, n.layout];
+        return {edges: g.edges, nodes: [...g.nodes.values()].map(told)}; }""",
+        TORCH_GRAPH,
+    )
+    a, b = (f"G_m_modules_up_modules_{x}_parameters_weight_" for x in "ab")
+    edges = {tuple(edge) for edge in found["edges"]}
+    assert edges == {("L_x_", "linear"), (a, "linear"), ("linear", "view"), ("view", "neg"),
+                     ("neg", "getitem"), ("getitem", "linear_1"), (b, "linear_1"),
+                     ("linear_1", "add")}  # fmt: skip
+    nodes = {row[0]: row[1:] for row in found["nodes"]}
+    assert nodes["linear"][1] == "up.a" and nodes["linear_1"][1] == "up.b"
+    assert [nodes[n][:2] for n in ("view", "neg", "getitem")] == [
+        ["view", "up"], ["neg", "up"], ["getitem", "up"]
+    ]  # fmt: skip
+    assert nodes["add"] == ["add", "", "f32[2, 8]"]

@@ -1,6 +1,7 @@
 """The JSON form against its schema (rushlight/report/schema.json)."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ def test_a_gpu_path_that_is_compiled_and_not_run_follows_it(tmp_path):
     pytest.importorskip("triton")
     rl.compiler.reset()
     text = "f = rl.compile(lambda x: rl.tanh(x) * 2 + 1)\nf(rl.ones(64, 64))"
-    _, data = observed(tmp_path, text, "--device", "gpu")
+    _, data = observed(tmp_path, text, "--device", "cuda")
     assert errors(data) == [] and data["device"] == "cpu"
     (graph,) = [g for c in data["captures"] for g in c["graphs"]]
     (kernel,) = [s["name"] for s in graph["steps"] if s["generated"]]
@@ -86,7 +87,9 @@ def test_a_gpu_path_that_is_compiled_and_not_run_follows_it(tmp_path):
     for stage in ("triton_kernels", "ttir", "ttgir", "llvm_ir", "ptx", "gpu_machine_code"):
         assert found[stage]["spans"][0][2] == kernel, stage
     chains = found["triton_kernels"]["origins"].values()
-    assert any(chain[0].endswith("program.py:2") for chain in chains)
+    assert any(re.fullmatch(r"\S*program\.py:2", chain[0]) for chain in chains)
+    greyed = next(s for s in data["selections"][-1]["stages"] if s["id"] == "cpp_openmp")
+    assert "what is shown is an NVIDIA GPU" in greyed["sentence"]
     (gpu,) = [s for s in data["selections"] if (s["mode"], s["device"]) == ("compile", "gpu")]
     taken = {s["id"] for s in gpu["stages"] if s["taken"]}
     assert {"triton_kernels", "triton_compiler", "llvm_ir", "ptx", "gpu_machine_code"} <= taken
