@@ -89,7 +89,7 @@ def test_a_break_a_recompile_and_a_hidden_read_have_the_users_line(observed):
     again = [r for c in seen.captures for r in c.recompiles]
     assert any(".shape[0] was 3, now 5" in r.why for r in again)
     assert all(r.where.partition(":")[0].endswith("program.py") for r in again)
-    assert any("expected 3, actual 5" in c.recompiled for c in seen.captures)
+    assert any(".shape[0] was 3, now 5" in c.recompiled for c in seen.captures)
     waits = {int(re.search(r":(\d+)", w["line"])[1]): w for w in seen.facts["reads"]}
     assert set(waits) == {line_of(COMPILED, "condition"), line_of(COMPILED, "array")}
     assert waits[line_of(COMPILED, "condition")]["what"] == "the truth of loss > 1e6"
