@@ -16,7 +16,7 @@ from rushlight.ops.layouts import Layout, passed_over
 from rushlight.ops.values import TABLE
 
 from .groups import CallStep, Group
-from .scheduler import Schedule
+from .scheduler import ROW_LOOPS, Schedule, runs
 
 View = tuple[str, tuple]  # operator, its arguments after the first
 
@@ -101,13 +101,29 @@ def find_parts(plan: Schedule) -> dict[Var, Part]:
             continue
         (out,) = step.node.outs
         for x, views in whole.pieces:
-            if isinstance(x, Var) and fits(plan, step.node, x, out):
-                found[x] = Part(out, views)
-    for x, part in found.items():
-        group = plan.steps[plan.made[x]]
-        assert isinstance(group, Group)
-        group.placed[x] = part.layout
+            if not isinstance(x, Var) or not fits(plan, step.node, x, out):
+                continue
+            part, group = Part(out, views), plan.steps[plan.made[x]]
+            assert isinstance(group, Group)
+            if walks_rows(plan, group, {**group.placed, x: part.layout}):
+                found[x] = part
+                group.placed[x] = part.layout
     return found
+
+
+def walks_rows(plan: Schedule, group: Group, placed: dict[Var, Layout]) -> bool:
+    """Whether the group's kernel still has loops for its rows where results lie so, and folds them
+    in the same order."""
+    rows = [d for d in group.rows if not group.space[d] == 1]
+    if not group.has_rows or len(rows) < 2:
+        return True
+    read = [r.layout.expand(group.space) for r in group.reads if not r.per_row]
+    outs = [o for n in group.nodes for o in n.outs if plan.needed(o, group)]
+    outs = [o for o in outs if o not in group.per_row and o.rank == len(group.space)]
+    before = runs([*read, *(o.layout for o in outs)], group.rows)
+    after = runs([*read, *(placed.get(o, o.layout) for o in outs)], group.rows)
+    folds = any(plan.facts(n).folds for n in group.nodes)
+    return after == before if folds else len(after) <= ROW_LOOPS
 
 
 def fits(plan: Schedule, node: Node, x: Var, out: Var) -> bool:

@@ -19,7 +19,7 @@ from rushlight.reasons import refuse
 from .access import why_not_written
 from .groups import Group, Step
 from .lowering import Lowered
-from .parts import Part
+from .parts import Part, walks_rows
 from .scheduler import Schedule
 
 SCATTERS = {"slice_scatter": "slice", "select_scatter": "select"}  # written through this view
@@ -130,6 +130,8 @@ class Placer:
             return
         views = ((SCATTERS[node.op.name], tuple(where)),)
         part = Part(before, views)
+        if not walks_rows(plan, group, {**group.placed, source: part.layout}):
+            return
         reads = [r for r in low.reads if plan.base(r.var) == base]
         if reads:
             why = f"the kernel that makes {source.name} reads {reads[0].var.name} of that memory"

@@ -265,6 +265,13 @@ def test_pieces_are_computed_where_they_will_lie():
     check(lambda a: call("slice_backward", rl.exp(a) * 2, (6, 8), 1, 1, 7, 2), x(6, 3), calls=1)
 
 
+def test_a_piece_stays_outside_where_its_rows_would_need_more_loops():
+    """Rows are walked in two loops: images of a batch, in a wider image, would be three."""
+    a, m, v = x(2, 4, 9, 9), rl.zeros(4), rl.ones(4)
+    check(lambda a, m, v: F.pad(F.relu(F.batch_norm(a, m, v)), (0, 1)), a, m, v, calls=1)
+    check(lambda a: F.pad(F.relu(F.layer_norm(a, (4, 9, 9))), (1, 1)), a, calls=1)
+
+
 def test_calls_move_into_a_concatenation():
     def rope(a, cos, sin):
         turned = rl.cat([-a[:, 4:], a[:, :4]], 1)
