@@ -33,6 +33,7 @@ from rushlight.interop.aten import (
     value_of,
 )
 from rushlight.interop.aten import kind as dtype_kind
+from rushlight.interop.torch_draws import draw_masks_first, is_random, keep_order
 from rushlight.interop.torch_places import Cpu, Loans, expected_of, fits, place_of, tensors_of
 from rushlight.interop.torch_sizes import evaluate, hint, layouts, places
 from rushlight.ops.declare import HALVES
@@ -121,6 +122,7 @@ def compile_part(torch: Any, gm: Any, kind: str) -> Callable:
         return make_boxed_func(gm.forward)  # type: ignore[no-any-return]
     left: Counter[str] = Counter()
     draw_masks_first(torch, gm)
+    keep_order(torch, gm)
     name_plain_views(torch, gm)
     fused, ours, parts = compiled_runs(torch, gm, kind, place, {}, left)
     left.pop("getitem", None)
@@ -221,55 +223,6 @@ def failing(torch: Any, module: Any, place: Cpu) -> dict[Any, str]:
     return found
 
 
-def is_random(torch: Any, node: Any) -> bool:
-    """Whether an operator draws, as torch marks it (attention too, where its dropout is not 0).
-    Draws stay torch's, so that a seed gives the numbers that it gives in torch's eager mode."""
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    for i, argument in enumerate(node.target._schema.arguments):
-        if argument.name == "dropout_p":
-            p = node.args[i] if i < len(node.args) else node.kwargs.get("dropout_p", 0)
-            return p != 0
-    return True
-
-
-def draw_masks_first(torch: Any, gm: Any) -> None:
-    """Takes what dropout draws to the beginning of a graph, in the same order and so with the same
-    numbers: what is left of it are products, which need not end a compiled part."""
-    nodes = list(gm.graph.nodes)
-    draws = [n for n in nodes if n.op == "call_function" and is_random(torch, n)]
-    if any(not movable(torch, node) for node in draws):
-        return  # an order among other draws would change their numbers
-    inputs = [n for n in nodes if n.op == "placeholder"]
-    if not draws or not inputs:
-        return
-    last = inputs[-1]
-    for node in draws:
-        if name_of(node.target) != "native_dropout":
-            last.append(node)
-            last = node
-            continue
-        x, p = node.args[:2]
-        value, kept = node.meta["val"]
-        with gm.graph.inserting_after(last):
-            drawn: tuple = (tuple(kept.shape), kept.stride(), 1.0 - p)
-            draw: Callable = bernoulli
-            if value.device.type != "cpu":
-                drawn = (tuple(value.shape), value.stride(), value.dtype, value.device, p)
-                draw = dropout_mask
-            last = mask = gm.graph.call_function(draw, drawn)
-        with gm.graph.inserting_before(node):
-            times = torch.ops.aten.mul.Tensor
-            masked = gm.graph.call_function(times, (x, mask))
-            result = gm.graph.call_function(times, (masked, 1.0 / (1.0 - p)))
-        mask.meta["val"], masked.meta["val"], result.meta["val"] = kept, value, value
-        for user in list(node.users):
-            user.replace_all_uses_with((result, mask)[user.args[1]])
-            gm.graph.erase_node(user)
-        gm.graph.erase_node(node)
-    gm.recompile()
-
-
 def name_plain_views(torch: Any, gm: Any) -> None:
     """An `as_strided` that takes all of a memory in its order is a reshape, and putting a value
     there is one too: then nothing depends on how an operand lies. Pools to one pixel make them."""
@@ -304,30 +257,6 @@ def in_order(shape: Sequence[int], stride: Sequence[int]) -> bool:
             return False
         expected *= n
     return expected > 0
-
-
-def movable(torch: Any, node: Any) -> bool:
-    """Whether what a node draws depends on nothing that the graph computes."""
-    if name_of(node.target) != "native_dropout":
-        return not node.all_input_nodes
-    rest = node.kwargs or node.args[1] in (0, 1) or node.args[2] is False
-    return not rest and all(type(n) is int for n in node.meta["val"][0].shape)
-
-
-def bernoulli(shape: tuple, stride: tuple, p: float) -> Any:
-    """A mask that is true with probability p, drawn from torch's stream."""
-    import torch
-
-    return torch.empty_strided(shape, stride, dtype=torch.bool).bernoulli_(p)
-
-
-def dropout_mask(shape: tuple, stride: tuple, dtype: Any, device: Any, p: float) -> Any:
-    """The mask that torch's dropout draws on a GPU, where it hangs on the operand's layout and
-    dtype: of an operand whose numbers do not matter."""
-    import torch
-
-    x = torch.empty_strided(shape, stride, dtype=dtype, device=device)
-    return torch.native_dropout(x, p, True)[1]
 
 
 def refusal(torch: Any, node: Any, place: Cpu, known: dict[Any, str]) -> str:
@@ -459,6 +388,7 @@ class Part:
         self.module, self.nodes = module, list(module.graph.nodes)
         inputs = [n for n in self.nodes if n.op == "placeholder"]
         values = [n.meta["val"] for n in inputs]
+        self.unlike = [i for i, n in enumerate(inputs) if may_be_unlike(torch, n)]
         self.tensors = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
         self.sizes = {n: v for n, v in zip(inputs, values) if not isinstance(v, torch.Tensor)}
         fakes = [values[i] for i in self.tensors]
@@ -543,6 +473,11 @@ class Part:
                 )
 
     def __call__(self, *inputs: Any) -> Any:
+        if self.unlike:
+            mine = list(inputs)
+            for i in self.unlike:
+                mine[i] = as_memory(self.torch, mine[i])
+            inputs = tuple(mine)
         if self.sizes:
             inputs = tuple(inputs[i] for i in self.tensors)
         expected = self.expected_now(inputs) if self.places else self.expected
@@ -558,6 +493,23 @@ class Part:
             found = [expected_of(x, lambda n: evaluate(n, values)) for x in self.outputs]
             self.known[sizes] = found
         return found
+
+
+def may_be_unlike(torch: Any, node: Any) -> bool:
+    """Whether a tensor that comes in may have other numbers than its memory. torch guards this of
+    what a program hands over, not of the slopes that a backward begins with."""
+    value = node.meta["val"]
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return False
+    return value.is_neg() or node.name.startswith("tangents_")
+
+
+def as_memory(torch: Any, x: Any) -> Any:
+    """A tensor whose memory says all: of a view whose numbers stand negated (the imaginary part of
+    a conjugate), or of zeros without memory, a copy. DLPack carries neither mark."""
+    if not x.is_neg() and not x._is_zerotensor():
+        return x
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(x)
 
 
 def inductor() -> Callable:
