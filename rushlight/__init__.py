@@ -80,6 +80,9 @@ _LAZY = {
     "testing": "testing",
     "profiler": "profiler",
     "distributions": "distributions",
+    "futures": "futures",
+    "hub": "hub",
+    "library": "library",
     "jit": "jit",
     "fft": "fft",
     "signal": "signal",
@@ -276,6 +279,21 @@ _LAZY_FUNCTIONS = {
     "save": "interop.checkpoint",
     "load": "interop.checkpoint",
     "compile": "pipeline",
+    "legacy_contiguous_format": "eager.formats",
+    **dict.fromkeys(("pca_lowrank", "svd_lowrank"), "eager.lowrank"),
+    **dict.fromkeys(
+        (
+            "_assert",
+            "_check",
+            "_check_index",
+            "_check_is_size",
+            "_check_not_implemented",
+            "_check_tensor_all",
+            "_check_type",
+            "_check_value",
+        ),
+        "eager.checks",
+    ),
 }
 _PLANNED = ("distributed", "export")
 
@@ -301,6 +319,13 @@ def __getattr__(name):
         from .eager.copies import copy_form
 
         found = copy_form(name)
+        if found is not None:
+            globals()[name] = found
+            return found
+    if name.startswith("_foreach_"):
+        from .eager.foreach import foreach
+
+        found = foreach(name)
         if found is not None:
             globals()[name] = found
             return found

@@ -15,6 +15,10 @@ class ScriptModule(Module):
     """The base of hand-written script modules. What `script` and `trace` give is none."""
 
 
+class TracerWarning(Warning):
+    """What a tracer says of a branch that it cannot record. Nothing here gives one."""
+
+
 class ScriptFunction:
     """What TorchScript makes of a function. Nothing here is one."""
 

@@ -49,6 +49,9 @@ IDS: dict[str, Id] = {i.id: i for i in (
         "A library that would have run this operator is not installed or did not load."),
     Id("interop.setting", "dynamo",
         "A setting of torch's compiler was changed that means nothing here; it is kept."),
+    Id("interop.dtype", "fallback",
+        "A program asked for a data type that only PyTorch has: its name is there to be compared, "
+        "and no tensor can be made of it."),
     Id("jit.archive", "fallback",
         "An archive of TorchScript was to be written or read; it holds bytecode of TorchScript."),
     Id("eager.plan_evicted", "plan",

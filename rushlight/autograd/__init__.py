@@ -3,14 +3,6 @@
 from rushlight.eager import Tensor
 from rushlight.eager.functions import Function, backward, grad
 from rushlight.eager.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-from rushlight.eager.saved import saved_tensors_hooks
-
-
-class graph:
-    """`autograd.graph`: what happens to saved tensors."""
-
-    saved_tensors_hooks = saved_tensors_hooks
-
 
 Variable = Tensor  # PyTorch's name for a tensor with a gradient, of the past
 
@@ -20,10 +12,10 @@ def __getattr__(name):
         from rushlight.autograd import anomaly
 
         return anomaly if name == "anomaly_mode" else getattr(anomaly, name)
-    if name == "forward_ad":
+    if name in ("forward_ad", "graph"):
         from importlib import import_module
 
-        return import_module("rushlight.autograd.forward_ad")
+        return import_module(f"rushlight.autograd.{name}")
     if name in ("functional", "gradcheck", "gradgradcheck"):
         from importlib import import_module
 

@@ -6,6 +6,7 @@ and `benchmark` change nothing. `cuda.matmul.allow_tf32` and `cudnn.allow_tf32` 
 products and convolutions on a GPU, as in PyTorch.
 """
 
+import contextlib
 import sys
 from types import ModuleType
 
@@ -39,6 +40,36 @@ cudnn._told["allow_tf32"] = lambda on: _core.cuda_tf32("cudnn", int(bool(on)))
 cudnn.__dict__["is_available"] = lambda: (
     _core.cuda_available()[0] and not libraries.missing("cudnn")
 )
+
+
+@contextlib.contextmanager
+def _cudnn_flags(
+    enabled=False,
+    benchmark=False,
+    benchmark_limit=10,
+    deterministic=False,
+    allow_tf32=True,
+    fp32_precision="none",
+):
+    """`cudnn.flags(...)`: a context with these flags."""
+    given = {
+        "enabled": enabled,
+        "benchmark": benchmark,
+        "benchmark_limit": benchmark_limit,
+        "deterministic": deterministic,
+        "allow_tf32": allow_tf32,
+    }
+    before = {name: getattr(cudnn, name) for name in given}
+    try:
+        for name, value in given.items():
+            setattr(cudnn, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(cudnn, name, value)
+
+
+cudnn.__dict__["flags"] = _cudnn_flags
 mps = Backend("mps")
 cuda = Backend("cuda")
 cuda.__dict__["is_built"] = lambda: True  # the driver is looked for when a GPU is asked for

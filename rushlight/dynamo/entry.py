@@ -136,10 +136,11 @@ def graph_break() -> None:
     """Inside a compiled function the graph ends here and another begins."""
 
 
-def disable(fn: Any = None, *, reason: str = "") -> Any:
-    """The function is never captured: a call of it breaks the graph."""
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """The function is never captured: a call of it breaks the graph. `recursive`: nor are those
+    that it calls; without it they are left alone as well, which changes no result."""
     if fn is None:
-        return functools.partial(disable, reason=reason)
+        return functools.partial(disable, recursive=recursive, reason=reason)
 
     @functools.wraps(fn)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -36,9 +36,7 @@ class layout(str):
 
 LAYOUTS = {
     name: layout(name)
-    for name in (
-        "strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged".split()
-    )
+    for name in ("strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged".split())
 }
 globals().update(LAYOUTS)
 strided = LAYOUTS["strided"]
@@ -49,6 +47,7 @@ NAMES = {
     "channels_last_3d": "channels_last_3d",
 }
 contiguous_format, preserve_format = memory_format("contiguous"), memory_format("preserve")
+legacy_contiguous_format = contiguous_format
 channels_last, channels_last_3d = memory_format("channels_last"), memory_format("channels_last_3d")
 RANKS = {"channels_last": 4, "channels_last_3d": 5}
 

@@ -53,6 +53,11 @@ class finfo:
     dtype: str
 
     def __init__(self, type=None):
+        known = getattr(type, "floating_limits", None)  # a type that only torch has
+        if known is not None:
+            for field, value in known.items():
+                object.__setattr__(self, field, value)
+            return
         name = dtypes.real_of(type_of(type).name)
         if name not in FLOATING:
             raise TypeError(
@@ -91,8 +96,9 @@ class iinfo:
     dtype: str
 
     def __init__(self, type):
-        dtype = type_of(type)
-        if dtype.name not in dtypes.INTEGERS:
+        known = getattr(type, "integer_limits", None)
+        dtype = type_of(type) if known is None else known
+        if dtype.name not in dtypes.INTEGERS and known is None:
             hint = " Use rushlight.finfo." if dtype.is_floating_point else ""
             raise TypeError(f"rushlight.iinfo() does not take {dtype.name}.{hint}")
         bits = 8 * dtype.itemsize

@@ -2,6 +2,8 @@
 
 from rushlight import _core
 
+Node = _core.Node
+
 
 class saved_tensors_hooks:
     """`with saved_tensors_hooks(pack, unpack):` what operators save inside is `pack(tensor)`, and
@@ -9,10 +11,14 @@ class saved_tensors_hooks:
     pair counts.
     """
 
+    refused = None  # the message of autograd.graph.disable_saved_tensors_hooks
+
     def __init__(self, pack_hook, unpack_hook):
         self.pair, self.before = (pack_hook, unpack_hook), []
 
     def __enter__(self):
+        if saved_tensors_hooks.refused is not None:
+            raise RuntimeError(saved_tensors_hooks.refused)
         self.before.append(_core.set_saved_hooks(self.pair))
 
     def __exit__(self, *_):

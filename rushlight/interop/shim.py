@@ -12,8 +12,8 @@ import difflib
 import importlib
 import sys
 import types
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any, NamedTuple
 
 from rushlight.errors import user_line
@@ -33,10 +33,15 @@ MOVED = {
     "torch.optim.swa_utils": "rushlight.optim.swa_utils",
     "torch.optim": "rushlight.optim",
     "torch.utils.data": "rushlight.utils.data",
+    "torch.utils.hooks": "rushlight.nn.hooks",
+    "torch.utils.model_zoo": "rushlight.hub",
     "torch.cuda.amp": "rushlight.cuda.amp",
+    "torch.cuda.nvtx": "rushlight.profiler.nvtx",
     "torch.cuda": "rushlight.cuda",
     "torch.amp": "rushlight.amp",
     "torch.autograd.functional": "rushlight.autograd.functional",
+    "torch.autograd.graph": "rushlight.autograd.graph",
+    "torch.autograd.profiler": "rushlight.profiler",
     "torch.autograd": "rushlight.autograd",
     "torch.profiler": "rushlight.profiler",
     **{
@@ -52,6 +57,12 @@ MOVED = {
         for name in names.split()
     },
 }
+# Rooms whose modules a program knows as torch's, whichever way it reaches them.
+PUBLIC = frozenset(
+    "amp autograd backends cuda distributions fft func futures fx hub jit library linalg nn optim "
+    "profiler random signal special testing utils".split()
+)
+ALSO = ("torch.autograd.profiler", "torch.cuda.nvtx", "torch.nn.modules")  # second names
 HELD = ("torch.backends",)  # their submodules are attributes of ours
 VERSION = "2.13.0+rushlight"
 
@@ -76,6 +87,10 @@ def install() -> None:
         )
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+    for name, module in list(sys.modules.items()):
+        if (known := torch_name(name)) is not None:
+            _finder.telling(module, known)
+    _finder.telling(importlib.import_module("rushlight.ops"), "torch.ops")
     module = importlib.import_module("torch")
     _finder.version = getattr(module, "__version__", "")
     module.__version__ = VERSION  # type: ignore[attr-defined]
@@ -92,6 +107,7 @@ def uninstall() -> None:
         if parent.__dict__.get(last) is made:
             delattr(parent, last)
     _finder.made.clear()
+    _finder.stand_ins.clear()
     for module, kind in _finder.kinds:
         module.__class__ = kind
     _finder.kinds.clear()
@@ -105,11 +121,16 @@ class Finder:
         self.kinds: list[tuple[types.ModuleType, type]] = []  # modules whose class was changed
         self.specs: dict[str, Any] = {}
         self.made: list[tuple[types.ModuleType, str, types.ModuleType]] = []  # parent, name, module
+        self.stand_ins: dict[str, types.ModuleType] = {}
         self.version = ""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != "torch" and not name.startswith("torch."):
-            return None
+            known = torch_name(name)
+            spec = None if known is None else PathFinder.find_spec(name, path, target)
+            if known is not None and spec is not None and spec.loader is not None:
+                spec.loader = Announcing(spec.loader, known)
+            return spec
         module = self.module(name)
         if module is None:
             near = note(name)
@@ -117,13 +138,19 @@ class Finder:
         self.specs[name] = (module, getattr(module, "__spec__", None))
         return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
 
-    def module(self, name: str) -> types.ModuleType | None:
-        """Ours for a module of torch's, or None."""
+    def find_distributions(self, context: Any = None) -> Iterator[Any]:
+        """What `importlib.metadata` finds: libraries ask it for torch's version."""
+        name = getattr(context, "name", None)
+        if name is None or name.lower() == "torch":
+            yield standins.distribution(VERSION)
+
+    def module(self, name: str, exact: bool = False) -> types.ModuleType | None:
+        """Ours for a module of torch's, or None. `exact`: only one that has its names to itself."""
         parent, _, last = name.rpartition(".")
         if parent in HELD:
             held = importlib.import_module(parent.replace("torch", "rushlight"))
             return getattr(held, last, None)
-        for ours in candidates(name):
+        for ours in candidates(name, exact):
             try:
                 return self.telling(importlib.import_module(ours), name)
             except ModuleNotFoundError as error:
@@ -132,10 +159,12 @@ class Finder:
         if parent in standins.HOLDING and last in vars(sys.modules[parent]):
             inside = vars(sys.modules[parent])[last]
             return inside if isinstance(inside, types.ModuleType) else None
+        if name in self.stand_ins:
+            return self.stand_ins[name]
         content = standins.content(name, VERSION)
         if content is None:
             return None
-        made = types.ModuleType(name)
+        made = self.stand_ins[name] = types.ModuleType(name)
         made.__dict__.update(content)
         self.made.append((sys.modules["rushlight"], last, made))
         return self.telling(made, name)
@@ -159,10 +188,41 @@ class Finder:
             module.__spec__ = self.specs.pop(spec.name)[1]
 
 
-def candidates(name: str) -> list[str]:
+class Announcing:
+    """A loader of a module of ours that makes it one that tells."""
+
+    def __init__(self, loader: Any, known: str) -> None:
+        self.loader, self.known = loader, known
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__loader__ = self.loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.loader
+        self.loader.exec_module(module)
+        _finder.telling(module, self.known)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+
+def torch_name(name: str) -> str | None:
+    """What a program calls a module of ours, or None for one that it does not know."""
+    parts = name.split(".")
+    if parts[0] != "rushlight" or len(parts) < 2 or parts[1] not in PUBLIC:
+        return None
+    for torchs, ours in MOVED.items():
+        if ours == name and torchs not in ALSO:
+            return torchs
+    return ".".join(("torch", *parts[1:]))
+
+
+def candidates(name: str, exact: bool = False) -> list[str]:
     found = [name.replace("torch", "rushlight", 1)]
     for start, ours in MOVED.items():
-        if name == start or name.startswith(start + "."):
+        if name == start or (not exact and name.startswith(start + ".")):
             found.append(ours)
             break
     return found
@@ -174,11 +234,11 @@ class Telling(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         known = self.__dict__.get("__torch_name__", "torch")
         full = f"{known}.{name}"
-        if name.startswith("__"):
+        if name.startswith("__") and full not in standins.MODULES:
             raise AttributeError(f"module {known!r} has no attribute {name!r}")
-        ours = _finder.module(full) if "." not in name and known in ("torch", *HELD) else None
-        if ours is not None:
-            return ours
+        for ours in (standins.name(full), _finder.module(full, exact=True)):
+            if ours is not None:
+                return ours
         near = note(full, self)
         raise AttributeError(f"{full} is not in Rushlight{near_text(near)}")
 

@@ -289,3 +289,20 @@ def _identity():
 
         _Identity = ModuleTap
     return _Identity.apply
+
+
+def unserializable_hook(f):
+    """Marks a hook on a tensor that is not saved with it, without a warning."""
+    f.__torch_unserializable__ = True
+    return f
+
+
+def warn_if_has_hooks(tensor):
+    """Warns where a tensor that is about to be saved has hooks, which are not saved."""
+    for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
+        if not hasattr(hook, "__torch_unserializable__"):
+            warnings.warn(
+                f"backward hook {hook!r} on tensor will not be serialized; decorate it with "
+                "torch.utils.hooks.unserializable_hook to silence this",
+                stacklevel=2,
+            )

@@ -48,3 +48,48 @@ class DistributedDataParallel(Module):
             "[DistributedDataParallel] the default process group is not initialised, and "
             "torch.distributed is not available"
         )
+
+
+def scatter(inputs, target_gpus, dim=0):
+    """The inputs for each device, as a list; NotImplementedError for more devices than one."""
+    if len(target_gpus) > 1:
+        raise NotImplementedError(f"[scatter] a batch is not divided among {list(target_gpus)}")
+    return [inputs]
+
+
+def gather(outputs, target_device, dim=0):
+    """The results of the devices as one, joined along `dim`."""
+    from rushlight import eager
+
+    first = outputs[0]
+    if first is None or len(outputs) == 1:
+        return first
+    if isinstance(first, eager.Tensor):
+        if first.dim() == 0:
+            return eager.stack(list(outputs))
+        return eager.cat(list(outputs), dim)
+    if isinstance(first, dict):
+        return type(first)((key, gather([o[key] for o in outputs], target_device, dim))
+                           for key in first)  # fmt: skip
+    parts = [gather(list(part), target_device, dim) for part in zip(*outputs, strict=True)]
+    return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+
+
+def replicate(network, devices, detach=False):
+    """The module for each device; NotImplementedError for more than one."""
+    if len(devices) > 1:
+        raise NotImplementedError(f"[replicate] a module is not copied to {list(devices)}")
+    return [network]
+
+
+def parallel_apply(modules, inputs, kwargs_tup=None, devices=None):
+    """Each module's result for its inputs (a tuple each, or one argument), one after another."""
+    named = kwargs_tup or ({},) * len(modules)
+    if not len(modules) == len(inputs) == len(named):
+        raise AssertionError(
+            f"[parallel_apply] {len(modules)} modules, {len(inputs)} inputs, {len(named)} keywords"
+        )
+    return [
+        module(*(given if isinstance(given, (list, tuple)) else (given,)), **more)
+        for module, given, more in zip(modules, inputs, named, strict=True)
+    ]

@@ -7,7 +7,61 @@ defaultdict, deque; `register_pytree_node` makes more known.
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from typing import Any, NamedTuple
 
-Kind = namedtuple("Kind", "flatten unflatten")
+Kind = namedtuple("Kind", "flatten_fn unflatten_fn keyed", defaults=(None,))
+Context = Any
+
+
+class MappingKey(NamedTuple):
+    """A step of a path: into a mapping."""
+
+    key: Any
+
+    def __str__(self):
+        return f"[{self.key!r}]"
+
+    def get(self, tree):
+        return tree[self.key]
+
+
+class SequenceKey(NamedTuple):
+    """Into a sequence."""
+
+    idx: int
+
+    def __str__(self):
+        return f"[{self.idx!r}]"
+
+    def get(self, tree):
+        return tree[self.idx]
+
+
+class GetAttrKey(NamedTuple):
+    """To an attribute."""
+
+    name: str
+
+    def __str__(self):
+        return f".{self.name}"
+
+    def get(self, tree):
+        return getattr(tree, self.name)
+
+
+def keystr(path):
+    """A path as text, as one would write it behind a name."""
+    return "".join(map(str, path))
+
+
+def _dict_flatten(d):
+    return list(d.values()), list(d)
+
+
+def _dict_flatten_with_keys(d):
+    return [(MappingKey(key), value) for key, value in d.items()], list(d)
+
+
+def _dict_unflatten(values, context):
+    return dict(zip(context, values, strict=True))
 
 
 def _named(tree):
@@ -17,7 +71,7 @@ def _named(tree):
 _KINDS = {
     tuple: Kind(lambda x: (list(x), None), lambda xs, _: tuple(xs)),
     list: Kind(lambda x: (x, None), lambda xs, _: list(xs)),
-    dict: Kind(lambda x: (list(x.values()), list(x)), lambda xs, k: dict(zip(k, xs, strict=True))),
+    dict: Kind(_dict_flatten, _dict_unflatten),
     OrderedDict: Kind(
         lambda x: (list(x.values()), list(x)), lambda xs, k: OrderedDict(zip(k, xs, strict=True))
     ),
@@ -44,15 +98,25 @@ class TreeSpec(NamedTuple):
         return sum(child.num_leaves for child in self.children_specs)
 
 
-LeafSpec = TreeSpec(None, None, ())
+class LeafSpec(TreeSpec):
+    """The structure of a leaf."""
+
+    def __new__(cls):
+        return super().__new__(cls, None, None, ())
 
 
-def register_pytree_node(cls, flatten_fn, unflatten_fn, **names):
+LEAF = LeafSpec()
+PyTree = Any
+SUPPORTED_NODES = _KINDS
+
+
+def register_pytree_node(cls, flatten_fn, unflatten_fn, *, flatten_with_keys_fn=None, **names):
     """Objects of cls are containers: flatten_fn gives (children, context), unflatten_fn makes one
-    of children and context. ValueError for a class that is known."""
+    of children and context, flatten_with_keys_fn gives ([(key, child), ...], context). ValueError
+    for a class that is known."""
     if cls in _KINDS:
         raise ValueError(f"[pytree] {cls} is registered already")
-    _KINDS[cls] = Kind(flatten_fn, unflatten_fn)
+    _KINDS[cls] = Kind(flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
 def _kind(tree):
@@ -69,8 +133,8 @@ def _flatten(tree, leaves, is_leaf):
     kind = _kind(tree)
     if kind not in _KINDS or (is_leaf is not None and is_leaf(tree)):
         leaves.append(tree)
-        return LeafSpec
-    children, context = _KINDS[kind].flatten(tree)
+        return LEAF
+    children, context = _KINDS[kind].flatten_fn(tree)
     return TreeSpec(kind, context, tuple(_flatten(c, leaves, is_leaf) for c in children))
 
 
@@ -88,7 +152,7 @@ def _unflatten(leaves, spec):
     if spec.type is None:
         return next(leaves)
     children = [_unflatten(leaves, child) for child in spec.children_specs]
-    return _KINDS[spec.type].unflatten(children, spec.context)
+    return _KINDS[spec.type].unflatten_fn(children, spec.context)
 
 
 def tree_leaves(tree, is_leaf=None):
@@ -132,9 +196,51 @@ def tree_map_only(kinds, func, tree, is_leaf=None):
     return tree_map(one, tree, is_leaf=is_leaf)
 
 
+def tree_flatten_with_path(tree, is_leaf=None):
+    """([(path, leaf), ...], spec): a path is a tuple of keys. ValueError for a registered class
+    without flatten_with_keys_fn."""
+    pairs = []
+    _walk((), tree, pairs, is_leaf)
+    return pairs, tree_structure(tree, is_leaf)
+
+
+def tree_map_with_path(func, tree, *rests, is_leaf=None):
+    """func(path, leaf, ...) of every leaf of trees of one structure."""
+    pairs, spec = tree_flatten_with_path(tree, is_leaf)
+    others = [tree_leaves(rest, is_leaf) for rest in rests]
+    rows = zip(*zip(*pairs), *others, strict=True) if pairs else ()
+    return tree_unflatten([func(*row) for row in rows], spec)
+
+
+def _walk(path, tree, pairs, is_leaf):
+    kind = _kind(tree)
+    if kind not in _KINDS or (is_leaf is not None and is_leaf(tree)):
+        pairs.append((path, tree))
+        return
+    if isinstance(tree, dict) and _KINDS[kind].keyed is None:
+        children = _dict_flatten_with_keys(tree)[0]
+    elif kind is namedtuple:
+        children = [(GetAttrKey(n), x) for n, x in zip(tree._fields, tree, strict=True)]
+    elif kind in (tuple, list, deque):
+        children = [(SequenceKey(i), x) for i, x in enumerate(tree)]
+    elif _KINDS[kind].keyed is not None:
+        children = _KINDS[kind].keyed(tree)[0]
+    else:
+        raise ValueError(f"[pytree] {kind} has no flatten_with_keys_fn")
+    for key, child in children:
+        _walk((*path, key), child, pairs, is_leaf)
+
+
 def tree_all(predicate, tree, is_leaf=None):
     return all(map(predicate, tree_leaves(tree, is_leaf)))
 
 
 def tree_any(predicate, tree, is_leaf=None):
     return any(map(predicate, tree_leaves(tree, is_leaf)))
+
+
+def _is_leaf(tree, is_leaf=None):
+    return _kind(tree) not in _KINDS or (is_leaf is not None and is_leaf(tree))
+
+
+_get_node_type = _kind

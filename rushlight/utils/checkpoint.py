@@ -47,6 +47,44 @@ class State:
                 eager.set_rng_state(now)
 
 
+def noop_context_fn():
+    """Two contexts that do nothing: for the run, and for the run again."""
+    return contextlib.nullcontext(), contextlib.nullcontext()
+
+
+def detach_variable(inputs):
+    """The tensors of a tuple, detached, each requiring a gradient as before; RuntimeError for what
+    is no tuple."""
+    if not isinstance(inputs, tuple):
+        raise RuntimeError(f"[detach_variable] expected a tuple, got {type(inputs).__name__}")
+    return tuple(
+        x.detach().requires_grad_(x.requires_grad) if isinstance(x, eager.Tensor) else x
+        for x in inputs
+    )
+
+
+def check_backward_validity(inputs):
+    """Warns where no tensor among the inputs requires a gradient."""
+    if not any(isinstance(x, eager.Tensor) and x.requires_grad for x in inputs):
+        warnings.warn(
+            "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2
+        )
+
+
+def get_device_states(*args):
+    """The numbers of the GPUs among the tensors, and the state of each one's random stream: for
+    programs that run a part again by themselves. One stream serves all devices here, and what
+    stands on the CPU alone needs `get_rng_state`."""
+    on = {x.device.index or 0 for x in args if isinstance(x, eager.Tensor) and x.is_cuda}
+    return sorted(on), [eager.get_rng_state() for _ in on]
+
+
+def set_device_states(devices, states, *, device_type=None):
+    """Sets what `get_device_states` gave."""
+    for state in states:
+        eager.set_rng_state(state)
+
+
 def checkpoint(
     function,
     *args,

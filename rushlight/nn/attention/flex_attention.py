@@ -11,7 +11,7 @@ import math
 from rushlight import eager
 from rushlight.eager import Tensor
 
-BLOCK = 128
+BLOCK = _DEFAULT_SPARSE_BLOCK_SIZE = 128
 
 
 def noop_mask(batch, head, q_idx, kv_idx):
