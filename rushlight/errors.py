@@ -58,6 +58,18 @@ def user_line(frame: FrameType | None = None) -> Where | None:
     return library
 
 
+def lines_of(error: BaseException | None) -> list[Where]:
+    """The user's lines that an exception went through, the innermost first."""
+    found = []
+    walk = None if error is None else error.__traceback__
+    while walk is not None:
+        code = walk.tb_frame.f_code
+        if of_user(code.co_filename):
+            found.append(Where(code.co_filename, walk.tb_lineno, code.co_qualname))
+        walk = walk.tb_next
+    return found[::-1]
+
+
 @lru_cache(maxsize=4096)
 def of_user(file: str) -> bool:
     """Whether a file is the user's: neither the package's nor an installed library's, nor made by

@@ -300,10 +300,9 @@ def of_onednn(name: str, generated: Sequence[Function]) -> View:
     """What oneDNN generated for a routine, the largest first, each different code once."""
     different = list({f.code: f for f in generated}.values())
     different.sort(key=lambda f: -len(f.code))
-    lines = [
-        f"oneDNN generated {len(different)} different function(s) for {name} in this run: "
-        + ", ".join(f"{f.name} ({len(f.code)} bytes)" for f in different)
-    ]
+    many = "1 function" if len(different) == 1 else f"{len(different)} different functions"
+    lines = [f"oneDNN generated {many} for {name} in this run, the largest first:"]
+    lines += [f"  {f.name}, {len(f.code):,} bytes" for f in different]
     for f in different:
         if (left := ROWS - len(lines)) < 40:
             break

@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from rushlight import trace
+from rushlight.errors import lines_of
 from rushlight.kernel_sources import Sources, View
 from rushlight.machine import gpu_counts, limits, limits_of_gpu, machine, opened, take_waits
 
@@ -277,7 +278,7 @@ class Recording:
             self.program, calls, self.records, "compile" if captured else "eager",
             "gpu" if self._used_gpu() else "cpu",
             wall_ns=self.wall_ns, error=_one_line(self.error),
-            facts=machine() | self._waited() | self._reads(calls)
+            facts=machine() | stopped_at(self.error) | self._waited() | self._reads(calls)
             | gpu_facts(calls, lambda device: opened().cuda_properties(device)),
             kernels={key: sources.facts(key) for key in sorted(keys)}, captures=captured,
         )  # fmt: skip
@@ -319,6 +320,12 @@ class TorchExplanation(Explanation):
                 called[call.ran].append(call.where)
         parents = page_vocabulary() | {"vocabulary": vocabulary(texts)}
         return {**parents, "limits": limits(), "kernels": [], "called_at": called}
+
+
+def stopped_at(error: BaseException | None) -> dict[str, Any]:
+    """{"stopped_at": the user's lines that it went through, innermost first}; {} without one."""
+    lines = [] if isinstance(error, SystemExit) else [str(where) for where in lines_of(error)]
+    return {"stopped_at": lines} if lines else {}
 
 
 def _read_as(what: str, inside: str) -> str:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rushlight import trace
-from rushlight.errors import Unsupported
+from rushlight.errors import Unsupported, lines_of
 from rushlight.interop.torch_events import Device, calls
 from rushlight.interop.torch_stages import BACKEND, PYTORCH, RUSHLIGHT, describe
 from rushlight.interop.torch_trace import Reader, Trace, add_calls
@@ -69,6 +69,7 @@ class TorchRecording:
         need_torch()
         self.program = program
         self.error: BaseException | None = None
+        self.stopped_at: list[str] = []  # the user's lines that it went through, innermost first
         self.wall_ns = 0
         self.records: list[trace.Record] = []  # Rushlight's own, where it is the backend
         self.missing: list[str] = []  # what could not be observed, a sentence each
@@ -119,6 +120,8 @@ class TorchRecording:
         self.error = error
         if error is not None:
             _without_our_frames(error)
+            stopped = () if isinstance(error, SystemExit) else lines_of(error)
+            self.stopped_at = [str(where) for where in stopped]
         self._watch.__exit__(None, None, None)
         self._stop_profiler()
         for restore in self._restore:
@@ -259,6 +262,8 @@ class TorchRecording:
         }
         facts.update(self._waits(uses_gpu, reader, captured))
         facts.update(_counters())
+        if self.stopped_at:
+            facts["stopped_at"] = self.stopped_at
         if self._backends:
             facts["backends"] = self._backends
         if device.kernels:

@@ -14,10 +14,15 @@ function h(tag, attributes, ...children) {
     if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
     else if (v !== null && v !== undefined && v !== false) e.setAttribute(k, v === true ? "" : v);
   }
-  e.append(...children.flat(9).filter(c => c !== null && c !== undefined && c !== ""));
+  e.append(...shown(children));
   return e;
 }
-const put = (id, ...children) => $(id).replaceChildren(...children.flat(9).filter(c => c));
+function shown(children) {  // a sign of punctuation stands close to the button before it
+  const list = children.flat(9).filter(c => c !== null && c !== undefined && c !== "" && c !== false);
+  list.forEach((c, i) => { if (i && /^[,.;:]( |$)/.test(c) && list[i - 1].tagName === "BUTTON") list[i - 1].classList.add("then"); });
+  return list;
+}
+const put = (id, ...children) => $(id).replaceChildren(...shown(children));
 
 // ---- words
 

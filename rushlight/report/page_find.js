@@ -82,6 +82,7 @@ function startSearch() {
   field.addEventListener("input", e => { clearTimeout(wait); wait = setTimeout(() => search(e.target.value.trim()), 120); });
   const steps = () => [...box.querySelectorAll("button, summary")].filter(e => e.getClientRects().length);
   const walk = e => {
+    if (e.key === "/" && e.currentTarget === field && !field.value) { e.preventDefault(); return; }  // the key that leads here
     if (e.key === "Enter" && e.currentTarget === field) { clearTimeout(wait); search(field.value.trim()); const first = box.querySelector("li button"); if (first && !box.hidden) first.click(); return; }
     const by = {ArrowDown: 1, ArrowUp: -1}[e.key];
     if (!by || box.hidden) return;

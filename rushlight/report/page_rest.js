@@ -28,7 +28,7 @@ function drawHead() {
   $("title").textContent = title;
   document.title = title + " - Rushlight";
   $("facts").textContent = run ? ["torch", "rushlight", "python", "isa", "threads"].filter(k => run.facts[k]).map(k => k === "isa" ? `kernels for x86-64-${run.facts.isa}` : k === "threads" ? count(run.facts.threads, "thread") : `${k} ${run.facts[k]}`).join(", ") : doc.about;
-  if (run && run.error) { $("error").hidden = false; $("error").textContent = `The program stopped with ${run.error}; this is its path up to there.`; }
+  if (run && run.error) { const at = run.facts.stopped_at || []; put("error", `The program stopped with ${run.error}`, at.length ? [" at ", placeButton(at[0]), at.slice(1).map(l => [", called at ", placeButton(l)])] : "", "; this is its path up to there."); $("error").hidden = false; }
   const parts = [...(run ? [["short", "In short"]] : []), ["path", "Path"], ["stages", "Stages"], ["views", "Line by line"], ["why", "Why"], ["time", "Time"], ["model", "Model graph"], ["sequence", "Sequence"], ["reference", "Documented"]].filter(([id]) => !$(id).hidden);
   put("nav", parts.map(([id, text]) => h("a", {href: "#" + id}, text)));
   startSearch();

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from rushlight import trace
 from rushlight.report import terminal_compiled
 from rushlight.report.activities import DeviceTimes
 from rushlight.report.observe import Observed, ObservedStage
@@ -95,7 +96,9 @@ def _header(observed: Observed) -> Text:
         text.append(f"\nNot observed: {sentence}.", "yellow")
     if observed.error:
         text.append(
-            f"\nThe program stopped with {observed.error}; this is its path up to there.", "red"
+            f"\nThe program stopped with {observed.error}{_stopped(observed.facts)}; this is its "
+            "path up to there.",
+            "red",
         )
     return text
 
@@ -308,6 +311,12 @@ def _waits(observed: Observed, rows: int) -> RenderableType:
         where = Text(short_path(row["line"]))
         table.add_row(where, Text(row["what"]), f"{row['count']:,}", ns(row["ns"]))
     return _cut(table, len(waits), rows, "more line")
+
+
+def _stopped(facts: Mapping[str, Any]) -> str:
+    """Where an exception came from, and through which lines of the user's."""
+    places = [trace.short_place(at.partition(" in ")[0]) for at in facts.get("stopped_at", ())]
+    return f" at {', called at '.join(places)}" if places else ""
 
 
 def _reads(observed: Observed, rows: int) -> RenderableType:

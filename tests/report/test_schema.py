@@ -68,6 +68,9 @@ def test_what_scripts_give_follows_it(tmp_path, text, code, options):
     assert ended == code and errors(data) == []
     assert bool(data["error"]) == (code == 1)
     assert bool(data["captures"]) == (text is not EAGER)
+    if text is RAISING:
+        (place,) = data["facts"]["stopped_at"]
+        assert place.endswith(f"program.py:{len(text.splitlines()) + 1} in <module>")
     if text is BREAKING:
         assert any(c["breaks"] for c in data["captures"]) and data["operators"]
     if text is COMPILE:
