@@ -243,15 +243,18 @@ class Recording:
         ]
         return {"waits": sorted(made, key=lambda row: -row["ns"])} if made else {}
 
-    @staticmethod
-    def _reads(calls: Any) -> dict[str, Any]:
+    def _reads(self, calls: Any) -> dict[str, Any]:
         """{"reads": [{line, what, count, ns, host}, ...]}, the most frequent first; {} where there
-        are none. `host`: what is read is an optimizer's own number, which a GPU program keeps on
-        the host."""
+        are none but those that waited for a GPU and are told as waits. `host`: what is read is an
+        optimizer's own number, which a GPU program keeps on the host."""
         rows: dict[tuple[str, str, bool], list[int]] = {}
+        waited = {(line, what) for what, _, line in self.waits}
         for call in calls.of_reads:
+            what = _read_as(call.operator, call.ran)
+            if (call.where, what) in waited:
+                continue
             host = call.ran.startswith("optim/")
-            row = rows.setdefault((call.where, _read_as(call.operator, call.ran), host), [0, 0])
+            row = rows.setdefault((call.where, what, host), [0, 0])
             row[0] += 1
             row[1] += call.ns
         made = [

@@ -439,6 +439,7 @@ _DESCRIBE: dict[str, dict[str, Callable[[Run, str], Told]]] = {
         "inductor": _inductor,
         "cpp_openmp": _cpp_openmp,
         "aten_cpu": _kernels_in_graphs,
+        "aten_cuda": _kernels_in_graphs,
         "cpu": _cpu_compiled,
     },
 }

@@ -119,6 +119,7 @@ def check_explain_names_the_lines_that_wait():
     (wait,) = found.observed.facts["waits"]
     assert wait["what"] == "bool(tensor)" and wait["count"] == 1
     assert "check_streams.py" in wait["line"]
+    assert "reads" not in found.observed.facts  # the same, told once
     assert found.observed.device == "gpu"
     text = str(found)
     assert "Where Python waited for the GPU" in text and "eager mode on an NVIDIA GPU" in text

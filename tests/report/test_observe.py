@@ -103,6 +103,14 @@ def test_other_modes_are_counted_from_trace_records():
     assert step.taken and step.count == 1
 
 
+def test_what_compiled_graphs_left_to_libraries_is_told_on_both_devices(calls):
+    for device, where in (("cpu", "aten_cpu"), ("gpu", "aten_cuda")):
+        run = Run("f.py", Calls(), (), "compile", device, wall_ns=100)
+        run.calls.inside = calls
+        seen = stage(observe(run), where)
+        assert seen.taken and seen.count == 7 and "2 calls of 1 library routine" in seen.sentence
+
+
 def test_refusals_are_distinct_with_counts(run):
     (refusal,) = observe(run).refusals
     assert (refusal.id, refusal.count) == ("eager.operand_copied", 3)
