@@ -35,7 +35,7 @@ def current_accelerator(check_available=False):
 
 def _there():
     if not is_available():
-        raise RuntimeError("Cannot access accelerator device when none is available.")
+        raise RuntimeError("[accelerator] no accelerator is available here")
 
 
 def current_device_index():

@@ -27,7 +27,7 @@ def operand(name, x, real=False):
 
 def one(name, x, dim):
     if not x.dim():
-        raise IndexError(f"[{name}] Dimension specified as {dim} but tensor has no dimensions")
+        raise IndexError(f"[{name}] a tensor of no dimensions has no dim {dim}")
     return wrapped(dim, x.dim())
 
 
@@ -48,15 +48,11 @@ def places(name, x, s, dim, last=True):
             raise RuntimeError(f"[{name}] FFT dims must be unique, got {list(dim)}")
         if s is not None and len(s) != len(dims):
             raise RuntimeError(
-                f"[{name}] When given, dim and shape arguments must have the same length, got "
-                f"{list(dim)} and {list(s)}"
+                f"[{name}] dim and s are of one length, got {list(dim)} and {list(s)}"
             )
     elif s is not None:
         if len(s) > rank:
-            raise RuntimeError(
-                f"[{name}] Got shape with {len(s)} values but input tensor only has {rank} "
-                "dimensions."
-            )
+            raise RuntimeError(f"[{name}] s has {len(s)} values for a tensor of {rank} dims")
         dims = tuple(range(rank - len(s), rank))
     else:
         dims = tuple(range(rank))

@@ -67,10 +67,7 @@ def vecdot(x, y, *, dim=-1, out=None):
     """The sum of products along a dim."""
     made = (x * y).sum(dim)
     if not (made.is_floating_point() or made.is_complex()):
-        raise RuntimeError(
-            "[linalg.vecdot] Expected a floating point or complex tensor as input. "
-            f"Got {made.dtype}"
-        )
+        raise RuntimeError(f"[linalg.vecdot] takes floating or complex tensors, got {made.dtype}")
     return made if out is None else made.clone(out=out)
 
 

@@ -34,8 +34,8 @@ def make_tensor(
     shape = tuple(shape)
     if noncontiguous and memory_format is not None:
         raise ValueError(
-            "The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got "
-            f"noncontiguous={noncontiguous!r} and memory_format={memory_format!r}"
+            f"[make_tensor] noncontiguous={noncontiguous!r} and memory_format={memory_format!r} "
+            "exclude each other"
         )
     whole = not (dtype.is_floating_point or dtype.is_complex)
     if dtype is eager.bool:  # type: ignore[attr-defined]
@@ -48,7 +48,7 @@ def make_tensor(
     if low != low or high != high:
         raise ValueError(f"`low` and `high` must not be NaN, got low={low} and high={high}")
     if low > high or whole and low == high:
-        raise ValueError(f"`low` must be less than `high`, but got {low} >= {high}")
+        raise ValueError(f"[make_tensor] low is below high, got {low} and {high}")
     drawn = (*shape[:-1], 2 * shape[-1]) if noncontiguous and shape else shape
     if whole:
         made = eager.randint(int(low), int(-(-high // 1)), drawn, device=device).to(dtype)
@@ -100,7 +100,7 @@ def _differ(actual, expected, options, where):
     if all(isinstance(v, Mapping) for v in both):
         if actual.keys() != expected.keys():
             keys = f"{set(actual)} != {set(expected)}"
-            return f"The keys of the mappings do not match: {keys}.{where}"
+            return f"The two mappings have other keys: {keys}.{where}"
         pairs = [(actual[k], expected[k], k) for k in expected]
     elif all(isinstance(v, Sequence) and not isinstance(v, str) for v in both):
         if len(actual) != len(expected):
@@ -124,24 +124,17 @@ def _unlike(actual, expected, options, where):
         what = "Tensor-likes"
         if not (isinstance(actual, Tensor) and isinstance(expected, Tensor)):
             raise TypeError(
-                "No comparison pair was able to handle inputs of type "
-                f"{type(actual)} and {type(expected)}.{where}"
+                f"Values of {type(actual)} and {type(expected)} cannot be compared.{where}"
             )
     elif not all(isinstance(v, (bool, int, float, complex)) for v in (actual, expected)):
-        raise TypeError(
-            "No comparison pair was able to handle inputs of type "
-            f"{type(actual)} and {type(expected)}.{where}"
-        )
+        raise TypeError(f"Values of {type(actual)} and {type(expected)} cannot be compared.{where}")
     else:
         if check_dtype and type(actual) is not type(expected):
             return f"The (d)types do not match: {type(actual)} != {type(expected)}.{where}"
         kind = complex if complex in (type(actual), type(expected)) else float
         actual, expected = (eager.tensor(v, dtype=kind) for v in (actual, expected))
     if tuple(actual.shape) != tuple(expected.shape):
-        return (
-            "The values for attribute 'shape' do not match: "
-            f"{actual.shape} != {expected.shape}.{where}"
-        )
+        return f"The shapes differ: {actual.shape} != {expected.shape}.{where}"
     if check_stride and actual.stride() != expected.stride():
         return (
             "The values for attribute 'stride()' do not match: "

@@ -198,8 +198,8 @@ DType dtype_of_typestr(const char* text) {
   for (auto& k : known)
     if (!std::strcmp(text + 1, k.code)) return k.dtype;
   raise(PyExc_TypeError,
-      "can't convert an array of type %s. The supported types are: float64, float32, float16, "
-      "complex64, complex128, int64, int32, int16, int8, uint8, bool.",
+      "[from_numpy] no dtype for an array of type %s: there are float64, float32, float16, "
+      "complex128, complex64, int8 to int64, uint8 and bool",
       text);
 }
 
@@ -235,11 +235,11 @@ Own<Tensor> from_interface(PyObject* array) {
     for (int i = 0; i < steps.size(); i++) {
       if (steps[i] < 0)
         raise(PyExc_ValueError,
-            "At least one stride in the given numpy array is negative, and tensors with negative "
-            "strides are not supported. Make a copy with array.copy().");
+            "[from_numpy] the array runs backwards (a negative stride), a tensor cannot: "
+            "array.copy() runs forwards");
       if (steps[i] % size && sizes[i] > 1)
         raise(PyExc_ValueError,
-            "given numpy array strides not a multiple of the element byte size. Copy the array.");
+            "[from_numpy] a stride of the array is not a whole number of elements: copy it");
       steps[i] /= size;
     }
   } else {
@@ -311,8 +311,7 @@ void check_fits(DType dtype, PyObject* o) {
   // Of 64 bits a double says enough for floats only; whole numbers are checked as they are read.
   if (bits == 63 && !PyFloat_Check(o)) return;
   if (v < limit && v > low) return;
-  raise(PyExc_RuntimeError, "value cannot be converted to type %s without overflow: %R",
-      dtype_name(dtype), o);
+  raise(PyExc_RuntimeError, "[tensor] %R does not fit %s", o, dtype_name(dtype));
 }
 
 }  // namespace
@@ -337,7 +336,7 @@ void store_scalar(DType dtype, char* at, PyObject* o) {
   if (PyComplex_Check(o)) {  // only where nothing is lost
     const Py_complex c = PyComplex_AsCComplex(o);
     if (c.imag != 0)
-      raise(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
+      raise(PyExc_RuntimeError, "[tensor] an imaginary part does not fit %s",
           dtype_name(dtype));
     return store_scalar(dtype, at, checked(PyFloat_FromDouble(c.real)).py());
   }
@@ -387,7 +386,7 @@ PyObject* tensor_item(Tensor* t) {
     raise(PyExc_RuntimeError, "a Tensor with %lld elements cannot be converted to Scalar",
         static_cast<long long>(t->layout->numel));
   if (t->layout->device == Device::Meta)
-    raise(PyExc_RuntimeError, "Tensor.item() cannot be called on meta tensors");
+    raise(PyExc_RuntimeError, "[item] a meta tensor holds no number");
   WaitName name("item");
   ReadScope read(t);
   Own<Tensor> host = on_host(t);
@@ -424,11 +423,11 @@ Own<Tensor> tensor_from_data(PyObject* data, PyObject* dtype) {
 PyObject* tensor_numpy(Tensor* t) {
   if (needs_grad(t) && grad_mode())
     raise(PyExc_RuntimeError,
-        "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.");
+        "[numpy] the array would know nothing of the gradient that the tensor requires: "
+        "tensor.detach().numpy()");
   if (t->layout->device != Device::CPU)
     raise(PyExc_TypeError,
-        "can't convert %s device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
-        "memory first.",
+        "[numpy] an array lies in host memory, the tensor on %s: cpu() brings it over",
         device_name(t->layout->device).c_str());
   if (!buffer_format(t->layout->dtype))
     raise(PyExc_TypeError, "[numpy] numpy has no %s; convert the tensor first",

@@ -159,7 +159,7 @@ void copy_to_host(Tensor* dst, Tensor* src) {
 void cuda_copy(Tensor* dst, Tensor* src) {
   if (!on_cuda(src->layout)) {
     if (src->layout->device != Device::CPU)
-      raise(PyExc_NotImplementedError, "Cannot copy out of meta tensor; no data!");
+      raise(PyExc_NotImplementedError, "[copy_] Cannot copy out of a meta tensor: it holds no data");
     return copy_from_host(dst, src);
   }
   if (!on_cuda(dst->layout)) return copy_to_host(dst, src);

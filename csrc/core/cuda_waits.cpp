@@ -112,7 +112,7 @@ PyObject* set_sync_mode(PyObject*, PyObject* o) {
       PyErr_Clear();
       if (found < 0)
         raise(PyExc_RuntimeError,
-            "invalid value of the sync debug mode: expected one of default, warn, error, got %R",
+            "[set_sync_debug_mode] knows default, warn and error, not %R",
             o);
       sync_mode = static_cast<SyncMode>(found);
     }

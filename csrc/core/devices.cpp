@@ -87,7 +87,7 @@ std::shared_ptr<DevicePlan> meta_plan(Plan* p, Call&, PyObject* made) {
 }
 void meta_copy(Tensor* dst, Tensor*) {
   if (dst->layout->device != Device::Meta)
-    raise(PyExc_NotImplementedError, "Cannot copy out of meta tensor; no data!");
+    raise(PyExc_NotImplementedError, "[copy_] Cannot copy out of a meta tensor: it holds no data");
 }
 void meta_fill(Tensor*, PyObject*) {}
 void meta_add(Tensor*, Tensor*) {}

@@ -221,7 +221,8 @@ PyObject* to_dlpack(PyObject* o, PyObject* args, PyObject* kwargs) {
     if (t->layout->device == Device::Meta)
       raise(PyExc_ValueError, "[__dlpack__] tensors on meta have no memory to share");
     if (needs_grad(t))
-      raise(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
+      raise(PyExc_BufferError, "[__dlpack__] the other library would know nothing of the gradient "
+                               "that the tensor requires: detach() it");
     if (device != Py_None) {
       long type = -1, id = -1;
       if (!PyArg_ParseTuple(device, "ll", &type, &id)) throw PythonError();

@@ -188,12 +188,12 @@ void call_python(Node* n, Grads& grads, Grads& result) {
   for (size_t i = n->nedges; i < count; i++)
     if (PyTuple_GET_ITEM(made.py(), i) != Py_None)
       raise(PyExc_RuntimeError,
-          "function %s returned an incorrect number of gradients (expected %u, got %zu)",
-          node_name(n).c_str(), n->nedges, count);
+          "[%s] gave an incorrect number of gradients: %zu, for %u inputs",
+          node_name(n).c_str(), count, n->nedges);
   if (count < n->nedges)
     raise(PyExc_RuntimeError,
-        "function %s returned an incorrect number of gradients (expected %u, got %zu)",
-        node_name(n).c_str(), n->nedges, count);
+        "[%s] gave an incorrect number of gradients: %zu, for %u inputs",
+        node_name(n).c_str(), count, n->nedges);
   for (size_t i = 0; i < n->nedges; i++)
     result.push_back(tensor_or_null(PyTuple_GET_ITEM(made.py(), i), n, i));
 }
@@ -257,9 +257,8 @@ void call_write_view(Node* n, Grads& grads, bool keep, uint64_t wanted, Grads& r
 void call_node(Node* n, Grads& grads, bool keep, uint64_t wanted, Grads& result) {
   if (n->released && n->had_saved)
     raise(PyExc_RuntimeError,
-        "Trying to backward through the graph a second time: the values saved by %s were freed by "
-        "the first backward(). "
-        "Specify retain_graph=True there to keep them.",
+        "[backward] through the graph a second time: what %s saved was freed by the first "
+        "backward(), unless that is told retain_graph=True",
         node_name(n).c_str());
   bool any = false;
   for (Ref& g : grads) any |= static_cast<bool>(g);
@@ -631,22 +630,23 @@ Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create,
     Tensor* t = tensor_of(o);
     if (!needs_grad(t))
       raise(PyExc_RuntimeError,
-          "element %zd of tensors does not require grad and does not have a grad_fn", i);
+          "[backward] tensor %zd does not require grad: no operation on a tensor that does gave it", i);
     PyObject* g = given ? PyTuple_GET_ITEM(given.py(), i) : Py_None;
     Own<Tensor> start;
     if (g == Py_None) {
       if (t->layout->numel != 1)
-        raise(PyExc_RuntimeError, "grad can be implicitly created only for scalar outputs");
+        raise(PyExc_RuntimeError, "[backward] of scalar outputs the gradient to begin with is 1; "
+                                  "for another shape give one");
       if (rl::is_complex(t->layout->dtype))
         raise(PyExc_RuntimeError,
-            "grad can be implicitly created only for real scalar outputs but got %s",
+            "[backward] of real scalar outputs the gradient to begin with is 1; for %s give one",
             dtype_name(t->layout->dtype));
       start = tensor_dense(
           t->layout->dtype, t->layout->ndim, t->layout->dims, t->layout->device);
       fill_one(start.get());
     } else {
       if (!is_tensor(g))
-        raise(PyExc_TypeError, "gradients can be either Tensors or None, but got %s",
+        raise(PyExc_TypeError, "[backward] a gradient is a tensor or None, got %s",
             Py_TYPE(g)->tp_name);
       start = Own<Tensor>::borrow(tensor_of(g));
       if (!same_shape(start->layout, t->layout))
@@ -665,7 +665,7 @@ Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create,
   for (Py_ssize_t i = 0; i < m; i++) {
     PyObject* o = PyTuple_GET_ITEM(wanted.py(), i);
     if (!is_tensor(o) || !needs_grad(tensor_of(o)))
-      raise(PyExc_RuntimeError, "One of the differentiated Tensors does not require grad");
+      raise(PyExc_RuntimeError, "[grad] number %zd of the inputs does not require grad", i);
     run.capture(gradient_edge(tensor_of(o)));
   }
   run.go(static_cast<size_t>(n));
@@ -680,8 +680,7 @@ Ref run_backward(PyObject* outputs, PyObject* gradients, bool keep, bool create,
   for (Py_ssize_t i = 0; i < m; i++) {
     if (!run.captured[i] && !allow_unused)
       raise(PyExc_RuntimeError,
-          "The differentiated Tensor at index %zd appears to not have been used in the graph. Set "
-          "allow_unused=True if this is the desired behavior.",
+          "[grad] input %zd was not used in the graph: allow_unused=True gives None for it",
           i);
     PyTuple_SET_ITEM(
         result.py(), i, run.captured[i] ? run.captured[i].release() : Py_NewRef(Py_None));

@@ -120,12 +120,13 @@ Ref native(Tensor* t, PyObject* index) {
       case Item::Integer:
         if (ndim == 0)
           raise(PyExc_IndexError,
-              "invalid index of a 0-dim tensor. Use tensor.item() to get its number");
+              "[index] a tensor of no dimensions has no elements to choose from: item() is its "
+              "number");
         steps.select(0, index);
         break;
       case Item::Slice:
         if (slice_is_foreign(index)) return Ref();
-        if (ndim == 0) raise(PyExc_IndexError, "slice() cannot be applied to a 0-dim tensor.");
+        if (ndim == 0) raise(PyExc_IndexError, "[index] a tensor of no dimensions cannot be sliced");
         steps.slice(0, index);
         break;
       case Item::NewAxis: steps.new_axis(0); break;
@@ -149,7 +150,7 @@ Ref native(Tensor* t, PyObject* index) {
       default: return Ref();
     }
   }
-  if (ellipses > 1) raise(PyExc_IndexError, "an index can only have a single ellipsis ('...')");
+  if (ellipses > 1) raise(PyExc_IndexError, "[index] `...` may stand once in an index");
   if (consumed > ndim) raise(PyExc_IndexError, "too many indices for tensor of dimension %d", ndim);
   Steps steps(t);
   int dim = 0;

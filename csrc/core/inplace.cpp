@@ -71,10 +71,10 @@ bool writes_directly(const Plan* p, const Call& call, Tensor* const* outs, int n
 
 void check_result(const char* op, const Layout* result, const Layout* out, bool inplace) {
   if (!can_cast(result->dtype, out->dtype))
-    raise(PyExc_RuntimeError, "[%s] result type %s can't be cast to the desired output type %s", op,
+    raise(PyExc_RuntimeError, "[%s] a result of type %s can't be cast to %s, the type written to", op,
         dtype_legacy_name(result->dtype), dtype_legacy_name(out->dtype));
   if (inplace && !same_shape(result, out))
-    raise(PyExc_RuntimeError, "[%s] output with shape %s doesn't match the broadcast shape %s", op,
+    raise(PyExc_RuntimeError, "[%s] the output has shape %s, the operands broadcast to %s", op,
         rl::shape_text(out->ndim, out->dims).c_str(),
         rl::shape_text(result->ndim, result->dims).c_str());
   if (!inplace && !same_shape(result, out) && out->numel)
@@ -163,18 +163,18 @@ void check_writable(Tensor* t) {
     for (int d = 0; d < l->ndim; d++)
       if (l->strides()[d] == 0 && l->dims[d] > 1)
         raise(PyExc_RuntimeError,
-            "unsupported operation: more than one element of the written-to tensor %s refers to a "
-            "single memory "
-            "location. Please clone() the tensor before performing the operation.",
+            "[write] more than one element of the tensor %s lies at a single memory location: "
+            "clone() it before it is written to",
             rl::shape_text(l->ndim, l->dims).c_str());
   if (!grad_mode()) return;
   if (t->requires_grad && !t->grad_fn)
     raise(PyExc_RuntimeError,
-        "a leaf Variable that requires grad is being used in an in-place operation.");
+        "[write] a leaf that requires grad cannot be written to in place: use no_grad()");
   if (t->base && t->base->requires_grad) {
     if (!t->base->grad_fn)
       raise(PyExc_RuntimeError,
-          "a view of a leaf Variable that requires grad is being used in an in-place operation.");
+          "[write] a view of a leaf that requires grad cannot be written to in place: use "
+          "no_grad()");
     if (t->no_grad_view)
       raise(PyExc_RuntimeError,
           "a view was created in no_grad mode and is being modified inplace with grad mode "
@@ -218,8 +218,7 @@ Ref write_call(Call& call, PyObject* out, bool inplace) {
     for (int i = 0; i < nouts; i++) needs |= grad_mode() && needs_grad(outs[i]);
     if (needs)
       raise(PyExc_RuntimeError,
-          "%s(): functions with out=... arguments don't support automatic differentiation, but one "
-          "of the arguments requires grad.",
+          "[%s] out= has no automatic differentiation, and an argument requires grad",
           op);
   }
   for (int i = 0; i < nouts; i++) check_writable(outs[i]);

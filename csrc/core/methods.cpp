@@ -37,7 +37,7 @@ PyObject* dims(const char* name, PyObject* o, PyObject* const* args, Py_ssize_t 
     long long dim = PyLong_AsLongLong(args[0]);
     if (dim == -1 && PyErr_Occurred()) throw PythonError();
     if (l->ndim == 0)
-      raise(PyExc_IndexError, "Dimension specified as %lld but tensor has no dimensions", dim);
+      raise(PyExc_IndexError, "[%s] a tensor of no dimensions has no dim %lld", name, dim);
     return PyLong_FromLongLong(values[rl::wrap_dim(name, dim, l->ndim)]);
   });
 }
@@ -104,7 +104,8 @@ PyObject* as_complex(PyObject* o, PyObject*) {
   return guarded([&] {
     Tensor* t = tensor_of(o);
     if (t->layout->numel != 1)
-      raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+      raise(PyExc_ValueError, "[complex] one element can become a Python number, the tensor has "
+                              "another number of them");
     Ref value(tensor_item(t));
     const Py_complex c = PyComplex_AsCComplex(value.py());
     if (c.real == -1.0 && PyErr_Occurred()) throw PythonError();
@@ -168,7 +169,7 @@ PyObject* detach(PyObject* o, PyObject*) {
 PyObject* detach_(PyObject* o, PyObject*) {
   return guarded([&] {
     Tensor* t = tensor_of(o);
-    if (t->base) raise(PyExc_RuntimeError, "Can't detach views in-place. Use detach() instead.");
+    if (t->base) raise(PyExc_RuntimeError, "[detach_] takes no views in-place: detach() does");
     if (t->grad_fn) drop_later(reinterpret_cast<PyObject*>(std::exchange(t->grad_fn, nullptr)));
     t->requires_grad = false;
     facts_changed(t);

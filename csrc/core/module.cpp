@@ -103,7 +103,7 @@ PyObject* set_default_dtype(PyObject*, PyObject* dtype) {
   return guarded([&] {
     DType d = dtype_from(dtype);
     if (!rl::is_floating(d))
-      raise(PyExc_TypeError, "only floating-point types are supported as the default type");
+      raise(PyExc_TypeError, "[set_default_dtype] the default is a floating-point dtype");
     default_dtype = d;
     return Py_NewRef(Py_None);
   });

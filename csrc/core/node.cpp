@@ -228,9 +228,8 @@ PyObject* saved_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 }
 [[noreturn]] void second_time() {
   raise(PyExc_RuntimeError,
-      "Trying to backward through the graph a second time: the values saved for it were freed by "
-      "the first "
-      "backward(). Specify retain_graph=True there to keep them.");
+      "[backward] through the graph a second time: what was saved for it was freed by the first "
+      "backward(), unless that is told retain_graph=True");
 }
 PyObject* saved_get(PyObject* o, PyObject* args) {
   PyObject* node = Py_None;
@@ -443,7 +442,7 @@ Own<Tensor> unpacked(Node* n, const Saved& s) {
   Ref made = checked(PyObject_CallOneArg(p->unpack, p->value));
   if (!is_tensor(made.py()))
     raise(PyExc_TypeError,
-        "Output of saved tensor unpack_hook expected to be a Tensor but got result of type %s",
+        "[saved_tensors_hooks] unpack_hook has to give a Tensor, got %s",
         Py_TYPE(made.py())->tp_name);
   Own<Tensor> t = tensor_alias(tensor_of(made.py()));
   if (!rl::is_differentiable(t->layout->dtype)) return t;
@@ -465,13 +464,11 @@ Own<Tensor> saved_unpack(Node* n, const Saved& s) {
                std::to_string(s.output >= 0 ? s.output : static_cast<int>(s.operand->output)) +
                " of " + node_name(maker);
     raise(PyExc_RuntimeError,
-        "one of the variables needed for gradient computation has been modified by an inplace "
-        "operation: "
-        "[%s %s], which is %s, is at version %lld; expected version %lld instead. It was saved by "
-        "%s.",
-        dtype_name(l->dtype), rl::shape_text(l->ndim, l->dims).c_str(), source.c_str(),
-        static_cast<long long>(version), static_cast<long long>(s.version),
-        n ? node_name(n).c_str() : "an autograd function");
+        "[backward] %s needs a tensor as it was, which has been modified by an inplace operation: "
+        "[%s %s], %s, is at version %lld; expected version %lld",
+        n ? node_name(n).c_str() : "an autograd function", dtype_name(l->dtype),
+        rl::shape_text(l->ndim, l->dims).c_str(), source.c_str(), static_cast<long long>(version),
+        static_cast<long long>(s.version));
   }
   if (s.operand) return Own<Tensor>::borrow(s.operand);
   rl::incref(s.storage);
@@ -487,7 +484,8 @@ Own<Tensor> saved_unpack(Node* n, const Saved& s) {
 
 Ref tensor_hook(Tensor* t, PyObject* callable) {
   if (!needs_grad(t))
-    raise(PyExc_RuntimeError, "cannot register a hook on a tensor that doesn't require gradient");
+    raise(PyExc_RuntimeError, "[register_hook] the tensor doesn't require gradient, so the hook "
+                              "would never run");
   Node* n = current_grad_fn(t);
   TensorExtra* e = extra_of(t);
   if (!e->hooks) {
@@ -501,14 +499,15 @@ Ref tensor_hook(Tensor* t, PyObject* callable) {
 Ref tensor_post_hook(Tensor* t, PyObject* callable) {
   if (!needs_grad(t) || current_grad_fn(t))
     raise(
-        PyExc_RuntimeError, "post accumulate grad hooks cannot be registered on non-leaf tensors");
+        PyExc_RuntimeError, "[register_post_accumulate_grad_hook] gradients accumulate in leaves, "
+                            "this is a non-leaf");
   track(t);
   return add_hook(dict_at(&extra_of(t)->post_hooks), callable);
 }
 
 void tensor_retain_grad(Tensor* t) {
   if (!needs_grad(t))
-    raise(PyExc_RuntimeError, "can't retain_grad on Tensor that has requires_grad=False");
+    raise(PyExc_RuntimeError, "[retain_grad] the tensor requires no gradient (requires_grad=False)");
   Node* n = current_grad_fn(t);
   if (!n || t->retains_grad) return;
   node_extra(n)->retained.push_back({t->output, check(PyWeakref_NewRef(py(t), nullptr))});

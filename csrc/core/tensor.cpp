@@ -153,7 +153,7 @@ int put_grad(PyObject* o, PyObject* value, void*) {
     Tensor* grad = nullptr;
     if (value && value != Py_None) {
       if (!is_tensor(value))
-        raise(PyExc_TypeError, "assigned grad expected to be a Tensor or None but got %s",
+        raise(PyExc_TypeError, "[grad] takes a Tensor or None, got %s",
             Py_TYPE(value)->tp_name);
       grad = tensor_of(value);
       if (grad == t) raise(PyExc_RuntimeError, "can't assign Variable as its own grad");
@@ -214,7 +214,7 @@ int put_data(PyObject* o, PyObject* value, void*) {
     Tensor *t = tensor_of(o), *v = tensor_of(value);
     if (t->requires_grad && !rl::is_differentiable(v->layout->dtype))
       raise(PyExc_RuntimeError,
-          "data set to a tensor that requires gradients must be floating point, got %s",
+          "[data] a tensor that requires a gradient holds floating point numbers, got %s",
           dtype_name(v->layout->dtype));
     rl::incref(v->storage);
     rl::incref(v->layout);
@@ -268,8 +268,7 @@ PyObject* invert(PyObject* a) {
   if (is_tensor(a) && category(tensor_of(a)->layout->dtype) >= Category::Float)
     return guarded([&]() -> PyObject* {
       raise(PyExc_TypeError,
-          "[bitwise_not] ~ (operator.invert) is only implemented on integer and Boolean-type tensors, "
-          "got %s",
+          "[bitwise_not] ~ inverts integers and bools, got %s",
           dtype_name(tensor_of(a)->layout->dtype));
     });
   return unary<kInvert>(a);
@@ -316,14 +315,15 @@ Ref real_number(Tensor* t, const char* type) {
   if (!PyComplex_Check(value.py())) return value;
   const Py_complex c = PyComplex_AsCComplex(value.py());
   if (c.imag != 0)
-    raise(PyExc_RuntimeError, "value cannot be converted to type %s without overflow", type);
+    raise(PyExc_RuntimeError, "[number] an imaginary part does not fit %s", type);
   return checked(PyFloat_FromDouble(c.real));
 }
 PyObject* as_int(PyObject* o) {
   return guarded([&] {
     Tensor* t = tensor_of(o);
     if (t->layout->numel != 1)
-      raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+      raise(PyExc_ValueError, "[number] one element can become a Python number, the tensor has "
+                              "another number of them");
     WaitName name("int(tensor)");
     return check(PyNumber_Long(real_number(t, "int64_t").py()));
   });
@@ -332,7 +332,8 @@ PyObject* as_float(PyObject* o) {
   return guarded([&] {
     Tensor* t = tensor_of(o);
     if (t->layout->numel != 1)
-      raise(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+      raise(PyExc_ValueError, "[number] one element can become a Python number, the tensor has "
+                              "another number of them");
     WaitName name("float(tensor)");
     return check(PyNumber_Float(real_number(t, "double").py()));
   });
@@ -342,7 +343,7 @@ PyObject* as_index(PyObject* o) {
     Tensor* t = tensor_of(o);
     if (t->layout->numel != 1 || rl::is_differentiable(t->layout->dtype))
       raise(
-          PyExc_TypeError, "only integer tensors of a single element can be converted to an index");
+          PyExc_TypeError, "[index] one integer can be an index; the tensor holds something else");
     WaitName name("index(tensor)");
     return check(PyNumber_Long(Ref(tensor_item(t)).py()));
   });
@@ -547,10 +548,11 @@ Ref size_tuple(const int64_t* values, int n) {
 void set_requires_grad(Tensor* t, bool on) {
   if (on == needs_grad(t)) return;
   if (current_grad_fn(t))
-    raise(PyExc_RuntimeError, "you can only change requires_grad flags of leaf variables.");
+    raise(PyExc_RuntimeError, "[requires_grad] was decided by the operation that made the tensor: "
+                              "only leaf variables can change it");
   if (on && !rl::is_differentiable(t->layout->dtype))
     raise(PyExc_RuntimeError,
-        "only Tensors of floating point and complex dtype can require gradients, got %s",
+        "[requires_grad] only floating and complex tensors have a gradient, got %s",
         dtype_name(t->layout->dtype));
   t->requires_grad = on;
   facts_changed(t);

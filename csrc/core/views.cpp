@@ -53,8 +53,8 @@ Layout* reinterpreted(const char* op, const Tensor* t, DType dtype, int64_t* off
   const int last = l->ndim - 1;
   if (last < 0 || strides[last] != 1)
     fail(ErrorKind::Runtime,
-        "[%s] self.stride(-1) must be 1 to view %s as %s (different element sizes), but got a "
-        "tensor of %s with strides %s",
+        "[%s] %s can be seen as %s, of another size, where elements lie side by side in the last "
+        "dim (stride 1): got %s with strides %s",
         op, rl::dtype_name(l->dtype), rl::dtype_name(dtype),
         rl::shape_text(l->ndim, l->dims).c_str(), rl::shape_text(l->ndim, l->strides()).c_str());
   for (int d = 0; d <= last; d++) {
@@ -94,23 +94,24 @@ Layout* as_complex(const char* op, const Layout* l, int64_t* offset) {
         rl::dtype_name(l->dtype));
   const int last = l->ndim - 1;
   if (last < 0)
-    fail(ErrorKind::Runtime, "[%s] Input tensor must have one or more dimensions", op);
+    fail(ErrorKind::Runtime, "[%s] a tensor of no dimensions holds no pairs", op);
   if (l->dims[last] != 2)
-    fail(ErrorKind::Runtime, "[%s] Tensor must have a last dimension of size 2, got shape %s", op,
+    fail(ErrorKind::Runtime, "[%s] pairs are needed, a last dim of size 2, got shape %s", op,
         rl::shape_text(l->ndim, l->dims).c_str());
   if (l->strides()[last] != 1)
-    fail(ErrorKind::Runtime, "[%s] Tensor must have a last dimension with stride 1, got strides %s",
+    fail(ErrorKind::Runtime, "[%s] a pair lies side by side, stride 1 in the last dim, got "
+                             "strides %s",
         op, rl::shape_text(l->ndim, l->strides()).c_str());
   int64_t strides[rl::kMaxDims];
   for (int d = 0; d < last; d++) {
     if (l->strides()[d] % 2)
       fail(ErrorKind::Runtime,
-          "[%s] Tensor must have a stride divisible by 2 for all but last dimension, got strides %s",
+          "[%s] whole pairs are stepped over: strides divisible by 2 but for the last, got %s",
           op, rl::shape_text(l->ndim, l->strides()).c_str());
     strides[d] = l->strides()[d] / 2;
   }
   if (*offset % 2)
-    fail(ErrorKind::Runtime, "[%s] Tensor must have a storage_offset divisible by 2, got %lld", op,
+    fail(ErrorKind::Runtime, "[%s] the first pair begins at an even storage offset, got %lld", op,
         static_cast<long long>(*offset));
   *offset /= 2;
   return rl::layout_intern(l->dtype == DType::Float32 ? DType::Complex64 : DType::Complex128,
@@ -143,9 +144,8 @@ Layout* apply_rule(Call& call, Tensor* t, int64_t* offset) {
       Layout* made = rl::view_reshape(op, l, a.size(), a.data(), &possible);
       if (!made && call.op->view == ViewKind::View)
         fail(ErrorKind::Runtime,
-            "[%s] view size is not compatible with input tensor's size %s and strides %s: two of "
-            "its dims do not "
-            "lie side by side in memory. Use .reshape(...) instead.",
+            "[%s] shape %s with strides %s has dims that do not lie side by side in memory, so they "
+            "cannot be seen as one: .reshape(...) copies",
             op, rl::shape_text(l->ndim, l->dims).c_str(),
             rl::shape_text(l->ndim, l->strides()).c_str());
       return made;

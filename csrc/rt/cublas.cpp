@@ -315,7 +315,7 @@ std::shared_ptr<DeviceGemm> device_gemm(const char* op, const Layout* x, const L
   g->k = x->dims[nd - 1];
   g->n = y->dims[nd - 1];
   if (y->dims[nd - 2] != g->k || (nd == 3 && y->dims[0] != g->b))
-    fail(ErrorKind::Runtime, "[%s] mat1 and mat2 shapes cannot be multiplied: %s and %s", op,
+    fail(ErrorKind::Runtime, "[%s] shapes %s and %s cannot be multiplied", op,
          shape_text(nd, x->shape()).c_str(), shape_text(nd, y->shape()).c_str());
   const auto side = [&](const Layout* l, int64_t rows, int64_t columns) {
     // `rows` x `columns` in our order. By rows: the library sees columns x rows, not transposed.

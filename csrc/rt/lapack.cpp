@@ -136,7 +136,8 @@ std::vector<T> columns_of(const Matrices& a, int64_t i) {
 void run_refusal(const RoutineCall& c) {
   if (!c.out[0].layout->numel) return;
   switch (c.ints[0]) {
-    case 0: fail(ErrorKind::Runtime, "[linalg.qr] The QR decomposition is not differentiable when mode='complete' and nrows > ncols.");
+    case 0: fail(ErrorKind::Runtime, "[linalg.qr] the whole Q of a tall matrix (mode='complete') "
+                                     "is not differentiable: 'reduced' is");
     case 1: fail(ErrorKind::NotImplemented, "[linalg.lu_factor] factorisations of matrices that are not square have no derivative here");
     default: fail(ErrorKind::NotImplemented, "[linalg.eig] its derivative is not there yet; linalg.eigh has one, for symmetric matrices");
   }
@@ -156,12 +157,13 @@ void run_lu(const RoutineCall& c) {
   const Objection wrong(said, a.layout);
   if (!wrong || !c.ints[0]) return;
   if (c.ints[0] == 1)
-    fail(ErrorKind::LinearAlgebra, "[linalg.solve] %sThe solver failed because the input matrix is singular.", wrong.where.c_str());
+    fail(ErrorKind::LinearAlgebra, "[linalg.solve] %sthe matrix is singular", wrong.where.c_str());
   if (c.ints[0] == 2)
-    fail(ErrorKind::LinearAlgebra, "[linalg.inv] %sThe diagonal element %d is zero, the inversion could not be completed because the "
-         "input matrix is singular.", wrong.where.c_str(), wrong.said);
-  fail(ErrorKind::Runtime, "[linalg.lu_factor] %sU[%d,%d] is zero and using it on lu_solve would result in a division by zero. If you "
-       "still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
+    fail(ErrorKind::LinearAlgebra, "[linalg.inv] %sdiagonal element %d is zero: the matrix is "
+                                   "singular", wrong.where.c_str(), wrong.said);
+  fail(ErrorKind::Runtime, "[linalg.lu_factor] %sU[%d,%d] is zero, by which lu_solve would "
+                           "divide: linalg.lu and linalg.lu_factor_ex factor such a matrix all "
+                           "the same",
        wrong.where.c_str(), wrong.said, wrong.said);
 }
 RL_ROUTINE(lapack_lu, run_lu)
@@ -251,8 +253,8 @@ void run_cholesky(const RoutineCall& c) {
   });
   const Objection wrong(said, a.layout);
   if (wrong && c.ints[1])
-    fail(ErrorKind::LinearAlgebra, "[linalg.cholesky] %sThe factorization could not be completed because the input is not positive-definite "
-         "(the leading minor of order %d is not positive-definite).", wrong.where.c_str(), wrong.said);
+    fail(ErrorKind::LinearAlgebra, "[linalg.cholesky] %sthe matrix is not positive-definite: the "
+                                   "leading minor of order %d is not", wrong.where.c_str(), wrong.said);
 }
 RL_ROUTINE(lapack_cholesky, run_cholesky)
 
@@ -306,10 +308,10 @@ void run_svd(const RoutineCall& c) {
   const Objection wrong(said, a.layout);
   if (!wrong) return;
   if (wrong.said < 0)
-    fail(ErrorKind::LinearAlgebra, "[linalg.svd] %sThe algorithm failed to converge because the input matrix contained non-finite values.",
+    fail(ErrorKind::LinearAlgebra, "[linalg.svd] %sthe matrix has infinite or NaN elements",
          wrong.where.c_str());
-  fail(ErrorKind::LinearAlgebra, "[linalg.svd] %sThe algorithm failed to converge because the input matrix is ill-conditioned or has too many "
-       "repeated singular values (error code: %d).", wrong.where.c_str(), wrong.said);
+  fail(ErrorKind::LinearAlgebra, "[linalg.svd] %sthe iteration did not converge, LAPACK says %d: "
+                                 "singular values lie too close", wrong.where.c_str(), wrong.said);
 }
 RL_ROUTINE(lapack_svd, run_svd)
 
@@ -335,8 +337,8 @@ void run_eigh(const RoutineCall& c) {
     return info;
   });
   if (const Objection wrong{said, a.layout})
-    fail(ErrorKind::LinearAlgebra, "[linalg.eigh] %sThe algorithm failed to converge because the input matrix is ill-conditioned or has too many "
-         "repeated eigenvalues (error code: %d).", wrong.where.c_str(), wrong.said);
+    fail(ErrorKind::LinearAlgebra, "[linalg.eigh] %sthe iteration did not converge, LAPACK says "
+                                   "%d: eigenvalues lie too close", wrong.where.c_str(), wrong.said);
 }
 RL_ROUTINE(lapack_eigh, run_eigh)
 
@@ -367,8 +369,8 @@ void run_eig(const RoutineCall& c) {
   });
   const Objection wrong(said, a.layout);
   if (!wrong) return;
-  if (wrong.said < 0) fail(ErrorKind::Runtime, "[linalg.eig] %sinput tensor should not contain infs or NaNs.", wrong.where.c_str());
-  fail(ErrorKind::LinearAlgebra, "[linalg.eig] %sThe algorithm failed to converge (error code: %d).", wrong.where.c_str(), wrong.said);
+  if (wrong.said < 0) fail(ErrorKind::Runtime, "[linalg.eig] %sthe matrix has infinite or NaN elements", wrong.where.c_str());
+  fail(ErrorKind::LinearAlgebra, "[linalg.eig] %sthe iteration did not converge, LAPACK says %d", wrong.where.c_str(), wrong.said);
 }
 RL_ROUTINE(lapack_eig, run_eig)
 

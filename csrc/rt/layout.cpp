@@ -46,7 +46,7 @@ uint64_t mix(uint64_t h, uint64_t v) {
 }
 
 [[noreturn]] void overflow(int ndim, const int64_t* shape) {
-  fail(ErrorKind::Runtime, "Storage size calculation overflowed with sizes=%s",
+  fail(ErrorKind::Runtime, "a tensor of shape %s has overflowed int64",
        shape_text(ndim, shape).c_str());
 }
 

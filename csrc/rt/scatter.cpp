@@ -260,7 +260,7 @@ void run_masked_scatter(const RoutineCall& c) {
   const RoutineOperand &mask = c.in[c.ints[0] ? 0 : 1], &source = *(&mask + 1), &out = c.out[0];
   const int64_t n = mask.layout->numel, found = count_set(bytes(mask), n);
   if (found > source.layout->numel)
-    fail(ErrorKind::Runtime, "[%s] expected the source to have at least as many elements as the mask has ones, got %lld and %lld",
+    fail(ErrorKind::Runtime, "[%s] the source has %lld elements for the %lld that the mask chooses",
          c.op, static_cast<long long>(source.layout->numel), static_cast<long long>(found));
   if (c.ints[0]) std::memset(out.data, 0, n * itemsize(out.layout->dtype));
   with_size(out.layout->dtype, [&](auto unit) {

@@ -45,9 +45,8 @@ struct Builder {
       if (have == size || have == 1) continue;
       if (size != 1)
         fail(ErrorKind::Runtime,
-             "[%s] The size of tensor a (%lld) must match the size of tensor b (%lld) at "
-             "non-singleton dimension %d: shapes %s",
-             op, Int(size), Int(have), d + shift, shapes().c_str());
+             "[%s] shapes %s do not broadcast: dim %d has size %lld and %lld", op,
+             shapes().c_str(), d + shift, Int(size), Int(have));
       size = have;
     }
   }
@@ -116,7 +115,7 @@ struct Builder {
       return;
     }
     if (g->ndim != nd || !std::equal(sh, sh + nd, g->shape()))
-      fail(ErrorKind::Runtime, "[%s] output with shape %s doesn't match the broadcast shape %s", op,
+      fail(ErrorKind::Runtime, "[%s] the output has shape %s, the operands broadcast to %s", op,
            shape_text(g->ndim, g->shape()).c_str(), shape_text(nd, sh).c_str());
     if (g->dtype != dtype)
       fail(ErrorKind::Runtime, "[%s] expected an output of %s, got %s", op, dtype_name(dtype),

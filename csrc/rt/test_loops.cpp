@@ -294,12 +294,10 @@ void test_loops() {
          *in2[2] = {x, z};
   throws(
       ErrorKind::Runtime,
-      "[add] The size of tensor a (3) must match the size of tensor b (4) at non-singleton "
-      "dimension "
-      "1: shapes [2, 3] and [2, 4]",
+      "[add] shapes [2, 3] and [2, 4] do not broadcast: dim 1 has size 3 and 4",
       [&] { loop_plan("add", recipe_of(kAdd, Rule::Broadcast), in, nullptr, nullptr, 0, &out); });
   throws(ErrorKind::Runtime,
-         "[add_] output with shape [3] doesn't match the broadcast shape [2, 3]",
+         "[add_] the output has shape [3], the operands broadcast to [2, 3]",
          [&] { loop_plan("add_", recipe_of(kAdd, Rule::Broadcast), in2, &z, nullptr, 0, &out); });
   for (Layout* l : {x, y, z}) decref(l);
 

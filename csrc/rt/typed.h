@@ -95,7 +95,7 @@ inline void check_indices(const char* op, ErrorKind kind, const int64_t* index, 
     while ((seen < 0 || at < seen) && !wrong.compare_exchange_weak(seen, at)) {}
   });
   if (wrong >= 0)
-    fail(kind, "[%s] index %lld is out of bounds for dimension %lld with size %lld", op,
+    fail(kind, "[%s] index %lld is out of bounds: dim %lld has size %lld", op,
          static_cast<long long>(index[wrong]), static_cast<long long>(dim), static_cast<long long>(size));
 }
 

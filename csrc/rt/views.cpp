@@ -43,19 +43,18 @@ int64_t wrap_dim(const char* op, int64_t dim, int ndim) {
   const int64_t range = ndim ? ndim : 1;  // a 0-dim tensor takes 0 and -1
   if (dim < -range || dim >= range)
     fail(ErrorKind::Index,
-         "[%s] Dimension out of range (expected to be in range of [%lld, %lld], but got %lld)", op,
-         Int(-range), Int(range - 1), Int(dim));
+         "[%s] dim %lld is out of range: %lld to %lld", op, Int(dim), Int(-range), Int(range - 1));
   return dim < 0 ? dim + range : dim;
 }
 
 Layout* view_select(const char* op, Layout* x, int64_t dim, int64_t index, int64_t* offset) {
   if (x->ndim == 0)
-    fail(ErrorKind::Index, "[%s] select() cannot be applied to a 0-dim tensor.", op);
+    fail(ErrorKind::Index, "[%s] a tensor of no dimensions has no elements to choose from", op);
   dim = wrap_dim(op, dim, x->ndim);
   const int64_t size = x->shape()[dim];
   if (index < -size || index >= size)
-    fail(ErrorKind::Index, "[%s] index %lld out of range for tensor of size %s at dimension %lld",
-         op, Int(index), shape_text(x->ndim, x->shape()).c_str(), Int(dim));
+    fail(ErrorKind::Index, "[%s] index %lld is out of range for dim %lld of shape %s", op,
+         Int(index), Int(dim), shape_text(x->ndim, x->shape()).c_str());
   *offset += (index < 0 ? index + size : index) * x->strides()[dim];
   Dims v(x);
   v.erase(dim);
@@ -64,7 +63,7 @@ Layout* view_select(const char* op, Layout* x, int64_t dim, int64_t index, int64
 
 Layout* view_slice(const char* op, Layout* x, int64_t dim, bool has_start, int64_t start,
                    bool has_end, int64_t end, int64_t step, int64_t* offset) {
-  if (x->ndim == 0) fail(ErrorKind::Index, "[%s] slice() cannot be applied to a 0-dim tensor.", op);
+  if (x->ndim == 0) fail(ErrorKind::Index, "[%s] a tensor of no dimensions cannot be sliced", op);
   dim = wrap_dim(op, dim, x->ndim);
   if (step <= 0) fail(ErrorKind::Runtime, "[%s] slice step must be positive", op);
   const int64_t size = x->shape()[dim];
@@ -87,15 +86,14 @@ Layout* view_slice(const char* op, Layout* x, int64_t dim, bool has_start, int64
 Layout* view_permute(const char* op, Layout* x, int n, const int64_t* dims) {
   if (n != x->ndim)
     fail(ErrorKind::Runtime,
-         "[%s] permute: number of dimensions in the tensor input does not match the length of the "
-         "desired ordering of dimensions i.e. input.dim() = %d is not equal to len(dims) = %d",
+         "[%s] the tensor has %d dims, the order %d",
          op, x->ndim, n);
   Dims v(x);
   uint32_t seen = 0;
   for (int d = 0; d < n; ++d) {
     const int64_t from = wrap_dim(op, dims[d], n);
     if (seen >> from & 1)
-      fail(ErrorKind::Runtime, "[%s] permute(): duplicate dims are not allowed.", op);
+      fail(ErrorKind::Runtime, "[%s] a dim is given twice", op);
     seen |= 1u << from;
     v.shape[d] = x->shape()[from];
     v.strides[d] = x->strides()[from];
@@ -123,7 +121,8 @@ Layout* view_reshape(const char* op, Layout* x, int n, const int64_t* shape, boo
   for (int d = 0; d < n; ++d) {
     full[d] = shape[d];
     if (shape[d] == -1) {
-      if (inferred >= 0) fail(ErrorKind::Runtime, "[%s] only one dimension can be inferred", op);
+      if (inferred >= 0) fail(ErrorKind::Runtime, "[%s] -1 stands twice in shape %s", op,
+             shape_text(n, shape).c_str());
       inferred = d;
     } else if (shape[d] < 0) {
       fail(ErrorKind::Runtime, "[%s] invalid shape dimension %lld at index %d of shape %s", op,
@@ -135,12 +134,11 @@ Layout* view_reshape(const char* op, Layout* x, int n, const int64_t* shape, boo
   }
   if (inferred >= 0 && numel == 0 && x->numel == 0)
     fail(ErrorKind::Runtime,
-         "[%s] cannot reshape tensor of 0 elements into shape %s because the unspecified "
-         "dimension size -1 can be any value and is ambiguous",
+         "[%s] -1 is ambiguous in shape %s: of no elements any size would do",
          op, shape_text(n, shape).c_str());
   if (inferred >= 0 ? numel <= 0 || x->numel % numel : numel != x->numel)
-    fail(ErrorKind::Runtime, "[%s] shape '%s' is invalid for input of size %lld", op,
-         shape_text(n, shape).c_str(), Int(x->numel));
+    fail(ErrorKind::Runtime, "[%s] %lld elements do not have the shape %s", op, Int(x->numel),
+         shape_text(n, shape).c_str());
   if (inferred >= 0) full[inferred] = x->numel / numel;
   *possible = true;
 
@@ -184,8 +182,7 @@ Layout* view_expand(const char* op, Layout* x, int n, const int64_t* shape) {
   const int extra = n - x->ndim;
   if (extra < 0)
     fail(ErrorKind::Runtime,
-         "[%s] expand(tensor %s, size=%s): the number of sizes provided (%d) must be greater or "
-         "equal to the number of dimensions in the tensor (%d)",
+         "[%s] a tensor of shape %s cannot become %s: %d sizes for %d dims",
          op, shape_text(x->ndim, x->shape()).c_str(), shape_text(n, shape).c_str(), n, x->ndim);
   Dims v(x);
   v.ndim = n;
@@ -194,16 +191,13 @@ Layout* view_expand(const char* op, Layout* x, int n, const int64_t* shape) {
     int64_t want = shape[d];
     if (want == -1 && d < extra)
       fail(ErrorKind::Runtime,
-           "[%s] The expanded size of the tensor (-1) isn't allowed in a leading, non-existing "
-           "dimension %d",
+           "[%s] -1 keeps a size, and there is none yet in the new dim %d",
            op, d);
     if (want == -1) want = have;
     if (want < 0 || (want != have && have != 1))
       fail(ErrorKind::Runtime,
-           "[%s] The expanded size of the tensor (%lld) must match the existing size (%lld) at "
-           "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s",
-           op, Int(want), Int(have), d, shape_text(n, shape).c_str(),
-           shape_text(x->ndim, x->shape()).c_str());
+           "[%s] dim %d has size %lld, which cannot become %lld: %s to %s", op, d, Int(have),
+           Int(want), shape_text(x->ndim, x->shape()).c_str(), shape_text(n, shape).c_str());
     v.shape[d] = want;
     v.strides[d] = d >= extra && want == have ? x->strides()[d - extra] : 0;
   }
@@ -242,17 +236,17 @@ Layout* view_squeeze(const char* op, Layout* x, bool has_dim, int64_t dim) {
 
 Layout* view_narrow(const char* op, Layout* x, int64_t dim, int64_t start, int64_t length,
                     int64_t* offset) {
-  if (x->ndim == 0) fail(ErrorKind::Runtime, "[%s] cannot be applied to a 0-dim tensor.", op);
+  if (x->ndim == 0) fail(ErrorKind::Runtime, "[%s] a tensor of no dimensions has nothing to cut "
+                                             "from", op);
   dim = wrap_dim(op, dim, x->ndim);
   const int64_t size = x->shape()[dim];
   if (length < 0) fail(ErrorKind::Runtime, "[%s] length must be non-negative, got %lld", op, Int(length));
   if (start < -size || start > size)
     fail(ErrorKind::Index,
-         "[%s] start out of range (expected to be in range of [%lld, %lld], but got %lld)", op,
-         Int(-size), Int(size), Int(start));
+         "[%s] start %lld is out of range: %lld to %lld", op, Int(start), Int(-size), Int(size));
   if (start < 0) start += size;
   if (start > size - length)
-    fail(ErrorKind::Runtime, "[%s] start (%lld) + length (%lld) exceeds dimension size (%lld).", op,
+    fail(ErrorKind::Runtime, "[%s] start %lld and length %lld exceed the size %lld", op,
          Int(start), Int(length), Int(size));
   return view_slice(op, x, dim, true, start, true, start + length, 1, offset);
 }
@@ -286,8 +280,8 @@ Layout* view_unfold(const char* op, Layout* x, int64_t dim, int64_t size, int64_
   if (size < 0) fail(ErrorKind::Runtime, "[%s] size is %lld but must be >= 0", op, Int(size));
   if (size > length)
     fail(ErrorKind::Runtime,
-         "[%s] maximum size for tensor at dimension %lld is %lld but size is %lld", op, Int(dim),
-         Int(length), Int(size));
+         "[%s] pieces of %lld do not fit dim %lld, which has size %lld", op, Int(size), Int(dim),
+         Int(length));
   if (step <= 0) fail(ErrorKind::Runtime, "[%s] step is %lld but must be > 0", op, Int(step));
   if (x->ndim) {
     v.shape[dim] = (length - size) / step + 1;
@@ -304,7 +298,7 @@ Layout* view_as_strided(const char* op, Layout* x, int n, const int64_t* shape,
   for (int d = 0; d < n; ++d)
     if (strides[d] < 0)
       fail(ErrorKind::Runtime,
-           "[%s] as_strided: Negative strides are not supported at the moment, got strides: %s", op,
+           "[%s] a tensor cannot run backwards, got strides %s", op,
            shape_text(n, strides).c_str());
   return layout_intern(x->dtype, x->device, n, shape, strides);
 }

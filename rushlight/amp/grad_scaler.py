@@ -85,7 +85,7 @@ class GradScaler:
         if isinstance(outputs, abc.Iterable):
             scaled = map(self.scale, outputs)
             return type(outputs)(scaled) if isinstance(outputs, (list, tuple)) else scaled
-        raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+        raise ValueError("[GradScaler.scale] takes a tensor or an iterable of tensors")
 
     def _unscale_grads(self, optimizer, inverse, allow_half):
         """Every gradient times `inverse`, in place; returns {device: 1.0 where one is not
@@ -120,7 +120,8 @@ class GradScaler:
         state = self._state_of("unscale_", optimizer)
         if state["stage"] is OptState.UNSCALED:
             raise RuntimeError(
-                "unscale_() has already been called on this optimizer since the last update()."
+                "[GradScaler.unscale_] this optimizer's gradients have been unscaled since "
+                "update() last ran"
             )
         if state["stage"] is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
@@ -131,8 +132,8 @@ class GradScaler:
     def _state_of(self, name, optimizer):
         if self._scale is None:
             raise AssertionError(
-                f"Attempted {name} but _scale is None. This may indicate your script did not use "
-                "scaler.scale(loss or outputs) earlier in the iteration."
+                f"[GradScaler.{name}] there is no scale yet (_scale is None): scale(loss) comes "
+                "first in a step"
             )
         return self._per_optimizer_states[id(optimizer)]
 
@@ -143,15 +144,20 @@ class GradScaler:
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
-            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+            raise RuntimeError("[GradScaler.step] an enabled scaler takes no closure")
         state = self._state_of("step", optimizer)
         if state["stage"] is OptState.STEPPED:
-            raise RuntimeError("step() has already been called since the last update().")
+            raise RuntimeError(
+                "[GradScaler.step] called twice for one optimizer: update() has to run in between"
+            )
         if state["stage"] is OptState.READY:
             self.unscale_(optimizer)
         state = self._per_optimizer_states[id(optimizer)]
         if not state["found_inf_per_device"]:
-            raise AssertionError("No inf checks were recorded for this optimizer.")
+            raise AssertionError(
+                "[GradScaler.step] none of this optimizer's parameters has a gradient to look for "
+                "infinities in"
+            )
         result = None
         if not sum(v.item() for v in state["found_inf_per_device"].values()):
             result = optimizer.step(*args, **kwargs)
@@ -170,7 +176,8 @@ class GradScaler:
             if isinstance(new_scale, eager.Tensor):
                 if new_scale.dtype is not eager.float32 or new_scale.numel() != 1:
                     raise AssertionError(
-                        "new_scale should be a float or a 1-element float32 tensor"
+                        "[GradScaler.update] new_scale takes a float or a float32 tensor of one "
+                        "element"
                     )
                 new_scale = new_scale.item()
             self._scale.fill_(new_scale)
@@ -181,7 +188,10 @@ class GradScaler:
                 for v in state["found_inf_per_device"].values()
             ]
             if not found:
-                raise AssertionError("No inf checks were recorded prior to update.")
+                raise AssertionError(
+                    "[GradScaler.update] no optimizer has been unscaled or stepped since the last "
+                    "update()"
+                )
             self._adapt(any(found))
         self._per_optimizer_states = defaultdict(new_state)
 
@@ -250,8 +260,8 @@ class GradScaler:
             return
         if not state_dict:
             raise RuntimeError(
-                "The source state dict is empty, possibly because it was saved from a disabled "
-                "instance of GradScaler."
+                "[GradScaler.load_state_dict] the state is empty: was the scaler that saved it "
+                "disabled?"
             )
         self._init_scale = state_dict["scale"]
         if self._scale is not None:
@@ -268,8 +278,8 @@ class GradScaler:
         if self._enabled:
             if self._per_optimizer_states:
                 raise AssertionError(
-                    "A GradScaler instance may only be pickled at the beginning of an iteration, "
-                    "or at the end after scaler.update()."
+                    "[GradScaler] cannot be pickled within a step: pickle it before scale() or "
+                    "after update()"
                 )
             state["_init_scale"] = self.get_scale()
             state["_init_growth_tracker"] = self._get_growth_tracker()

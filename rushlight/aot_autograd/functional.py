@@ -402,8 +402,8 @@ class Functionaliser(Tracer):
         if dtypes.category(value.dtype) > dtypes.category(target.dtype):
             raise UserError(
                 op.name,
-                f"result type {value.dtype} can't be cast to the desired output type "
-                f"{target.dtype}",
+                f"[copy_] a result of {value.dtype} can't be cast to {target.dtype}, the dtype "
+                "written to",
             )
         new = value.symbol
         if new.dtype != target.dtype:
@@ -432,7 +432,7 @@ class Functionaliser(Tracer):
         if resizes or not fits:
             raise UserError(
                 op.name,
-                f"output with shape {list(target.shape)} doesn't match the broadcast shape "
+                f"[copy_] the target has shape {list(target.shape)}, the operands broadcast to "
                 f"{list(new.shape)}",
             )
 

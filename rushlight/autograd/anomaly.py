@@ -49,7 +49,7 @@ def checker(name, lines):
             with_nan = g.detach()
             if bool((with_nan != with_nan).any()):
                 warnings.warn(
-                    f"Error detected in {name}. Traceback of forward call that caused the error:\n"
+                    f"{name} gave NaN. The forward call that it belongs to was made here:\n"
                     + "".join(lines),
                     UserWarning,
                     stacklevel=2,
@@ -90,8 +90,8 @@ class detect_anomaly:
         self.check_nan = check_nan
         self.before = state["enabled"], state["check_nan"]
         warnings.warn(
-            "Anomaly Detection has been enabled. This mode will increase the runtime and should "
-            "only be enabled for debugging.",
+            "[detect_anomaly] every backward step is checked from here on, which is slow: leave "
+            "it off unless you search for an error",
             stacklevel=2,
         )
 

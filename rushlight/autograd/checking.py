@@ -53,9 +53,7 @@ def gradcheck(
     inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     wanted = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
     if not wanted:
-        raise ValueError(
-            "gradcheck expects at least one input tensor to require gradient, but none of them do."
-        )
+        raise ValueError("[gradcheck] no input requires a gradient: at least one has to")
     for x in wanted:
         if not x.is_contiguous():
             raise RuntimeError("[gradcheck] inputs must be contiguous: their elements are moved")
@@ -86,8 +84,8 @@ def _compare(out, x, n, k, columns, atol, rtol):
         for a, b in zip(analytical, numerical, strict=True):
             if not abs(a - b) <= atol + rtol * abs(b):
                 raise GradcheckError(
-                    f"Jacobian mismatch for output {k} with respect to input {n},\n"
-                    f"numerical:{numerical}\nanalytical:{analytical}\n"
+                    f"[gradcheck] the derivatives of output {k} by input {n} differ,\nby "
+                    f"differences:{numerical}\nby backward:{analytical}\n"
                 )
 
 

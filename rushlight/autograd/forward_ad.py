@@ -20,7 +20,8 @@ def enter_dual_level():
     """Open a level; RuntimeError where one is open, as in PyTorch."""
     if LEVELS:
         raise RuntimeError(
-            "Nested forward mode AD is not supported at the moment: exit the open level first"
+            "[enter_dual_level] a dual level is open already, and levels cannot be nested: exit "
+            "it first"
         )
     LEVELS.append([])
     return 0
@@ -46,21 +47,17 @@ class dual_level:
 def make_dual(tensor, tangent, *, level=None):
     """A tensor of the same values with a tangent of the same shape and dtype."""
     if not LEVELS:
-        raise RuntimeError(
-            "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
-            "enter_dual_level() first."
-        )
+        raise RuntimeError("[make_dual] no dual level is open: call it inside `with dual_level():`")
     for what, x in (("Primal", tensor), ("Tangent", tangent)):
         if not (isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())):
             raise ValueError(
-                f"Expected {what.lower()} to be a floating point or complex tensor, got "
+                f"[make_dual] the {what.lower()} has to be a floating or complex tensor, not "
                 f"{getattr(x, 'dtype', type(x))}"
             )
     if tuple(tensor.shape) != tuple(tangent.shape):
         raise RuntimeError(
-            "Trying to set a forward gradient that has a different size than that of the original "
-            f"Tensor, this is not supported. Tensor is of size {list(tensor.shape)} while the given"
-            f" forward gradient is of size {list(tangent.shape)}."
+            f"[make_dual] the tangent has shape {list(tangent.shape)}, the tensor "
+            f"{list(tensor.shape)}: they have to be equal"
         )
     if tensor.dtype is not tangent.dtype:
         raise RuntimeError(f"Tangent has dtype {tangent.dtype}, the tensor {tensor.dtype}")

@@ -24,8 +24,8 @@ def _tuple(value, name, what):
     for i, v in enumerate(values):
         if not isinstance(v, Tensor):
             raise TypeError(
-                f"The {what} given to {name} must be either a Tensor or a tuple of Tensors but the"
-                f" value at index {i} has type {type(v)}."
+                f"[{name}] takes a tensor or a tuple of tensors as {what}; number {i} is of "
+                f"{type(v)}"
             )
     return values, is_tuple
 
@@ -54,10 +54,7 @@ def _derivatives(outputs, inputs, seeds, create_graph, strict, name):
         )
     for i, g in enumerate(found):
         if g is None and strict:
-            raise RuntimeError(
-                f"[{name}] an output of the user-provided function is independent of input {i}. "
-                "This is not allowed in strict mode."
-            )
+            raise RuntimeError(f"[{name}] strict=True, but an output does not depend on input {i}")
     pairs = zip(found, inputs, strict=True)
     return tuple(eager.zeros_like(x) if g is None else g for g, x in pairs)
 
@@ -70,9 +67,7 @@ def _vectors(v, like, name, what):
     """`v` checked against what it multiplies; ones for a single number."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise RuntimeError(
-                f"[{name}] the vector v can only be None if the {what} is a single element"
-            )
+            raise RuntimeError(f"[{name}] v may be left out only where the {what} is one element")
         return (eager.ones_like(like[0]),)
     vectors, _ = _tuple(v, name, "v")
     shapes, wanted = ([tuple(x.shape) for x in xs] for xs in (vectors, like))

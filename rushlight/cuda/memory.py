@@ -83,7 +83,10 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
     more.
     """
     if not isinstance(fraction, float):
-        raise TypeError("Invalid type for fraction argument, must be `float`")
+        raise TypeError(
+            "[set_per_process_memory_fraction] the fraction is a float, got "
+            f"{type(fraction).__name__}"
+        )
     if not 0 <= fraction <= 1:
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
     index = index_of(device)

@@ -146,9 +146,11 @@ class Event:
         not come, or keeps no time.
         """
         if not (self.timing and end_event.timing):
-            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+            raise ValueError(
+                "[Event.elapsed_time] an event without a clock: make both with enable_timing=True"
+            )
         if self.device_index is None or end_event.device_index is None:
-            raise ValueError("Both events must be recorded before calculating elapsed time.")
+            raise ValueError("[Event.elapsed_time] record both events first")
         return _core.cuda_event_elapsed(self.device_index, self.handle, end_event.handle)
 
     def __repr__(self) -> str:

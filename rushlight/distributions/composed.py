@@ -96,8 +96,7 @@ class TransformedDistribution(Distribution):
         self.transforms = [transforms] if one else list(transforms)
         if not all(isinstance(t, Transform) for t in self.transforms):
             raise ValueError(
-                f"[TransformedDistribution] transforms must be a Transform or a list of them, "
-                f"got {transforms!r}"
+                f"[TransformedDistribution] takes a Transform or a list of them, got {transforms!r}"
             )
         whole = ComposeTransform(self.transforms)
         base, event = base_distribution, len(base_distribution.event_shape)

@@ -179,9 +179,8 @@ class autocast:
             self._enabled = False
         elif self._enabled and self.fast_dtype not in DTYPES:
             warnings.warn(
-                f"In CPU autocast, but the target dtype {self.fast_dtype!r} is not supported. "
-                "Disabling autocast. CPU Autocast only supports dtypes of rushlight.bfloat16, "
-                "rushlight.float16 currently.",
+                "[autocast] the CPU's fast dtype is rushlight.bfloat16 or rushlight.float16, got "
+                f"{self.fast_dtype!r}: autocast is off",
                 stacklevel=2,
             )
             self._enabled = False

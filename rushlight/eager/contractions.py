@@ -17,8 +17,8 @@ def einsum(*args):
     """
     if len(args) < 2:
         raise ValueError(
-            "einsum(): must specify the equation string and at least one operand, or at least one "
-            "operand and its subscripts list"
+            "[einsum] takes an equation and its operands, or operands each followed by a list of "
+            "subscripts"
         )
     if isinstance(args[0], str):
         equation, operands = args[0], args[1:]
@@ -49,7 +49,7 @@ def tensordot(a, b, dims=2, out=None):
         if dims < 0:
             raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
         if dims > min(a.dim(), b.dim()):
-            raise RuntimeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
+            raise RuntimeError(f"[tensordot] dims={dims} is more than one of the operands has")
         dims = tuple(range(-dims, 0)), tuple(range(dims))
     left, right = ((d,) if isinstance(d, int) else tuple(d) for d in dims)
     more = {} if out is None else {"out": out}

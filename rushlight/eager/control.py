@@ -13,10 +13,10 @@ def decided(name, pred):
     if isinstance(pred, (bool, int, float)):
         return bool(pred)
     if not isinstance(pred, Tensor):
-        raise RuntimeError(f"[{name}] Expected pred to be bool or tensor, but got {pred}.")
+        raise RuntimeError(f"[{name}] the predicate is a bool or tensor of one element, got {pred}")
     if pred.numel() != 1:
         raise RuntimeError(
-            f"[{name}] Expected pred to be bool or single-element tensor, but got {pred}."
+            f"[{name}] the predicate is a bool or a single-element tensor, got {pred}"
         )
     return bool(pred.item())
 
@@ -27,8 +27,8 @@ def cond(pred, true_fn, false_fn, operands=()):
         raise RuntimeError("[cond] Expect both branches to be callable.")
     if not isinstance(operands, (tuple, list)):
         raise RuntimeError(
-            "[cond] Expect operands to be a tuple of possibly nested dict/list/tuple that only "
-            f"consists of tensor leaves, but got {operands}."
+            "[cond] operands is a tuple of tensors, or of dicts, lists and tuples of them, got "
+            f"{operands}"
         )
     return true_fn(*operands) if decided("cond", pred) else false_fn(*operands)
 
@@ -41,23 +41,21 @@ def while_loop(cond_fn, body_fn, carried_inputs):
         raise RuntimeError("[while_loop] cond_fn and body_fn must be callable.")
     if not isinstance(carried_inputs, (tuple, list)):
         raise RuntimeError(
-            f"[while_loop] carried_inputs must be a tuple or list but got {type(carried_inputs)}"
+            f"[while_loop] carried_inputs is a tuple or a list, got {type(carried_inputs)}"
         )
     carried = tuple(carried_inputs)
     while True:
         pred = cond_fn(*carried)
         if isinstance(pred, Tensor) and (pred.dtype is not _core.bool or pred.numel() != 1):
-            raise RuntimeError(
-                f"[while_loop] cond_fn must return a boolean scalar tensor but got {pred}"
-            )
+            raise RuntimeError(f"[while_loop] cond_fn has to give a boolean scalar, got {pred}")
         if not decided("while_loop", pred):
             return carried
         made = body_fn(*carried)
         if not isinstance(made, (tuple, list)):
-            raise RuntimeError(f"[while_loop] body_fn should return a tuple but got {type(made)}")
+            raise RuntimeError(f"[while_loop] body_fn has to give a tuple, got {type(made)}")
         if len(made) != len(carried):
             raise RuntimeError(
-                "[while_loop] body_fn should return the same number of elements as carried_inputs, "
-                f"got {len(made)} and {len(carried)}"
+                f"[while_loop] body_fn gave {len(made)} values for {len(carried)} carried ones: "
+                "the same number is needed"
             )
         carried = tuple(made)

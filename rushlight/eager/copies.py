@@ -58,8 +58,8 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
     place = made.as_strided(size, stride, storage_offset)
     if tuple(place.shape) != tuple(src.shape):
         raise RuntimeError(
-            f"[as_strided_scatter] expected src to have a size equal to the slice of self. src "
-            f"size = {list(src.shape)}, slice size = {list(place.shape)}"
+            f"[as_strided_scatter] src has shape {list(src.shape)}, the place that it goes to "
+            f"{list(place.shape)}"
         )
     place.copy_(src)
     return made

@@ -171,8 +171,7 @@ def check_range(operator, value, dtype):
     if isinstance(value, complex):
         if value.imag and not dtype.is_complex:
             raise RuntimeError(
-                f"[{operator}] value cannot be converted to type {dtype.name} without overflow: "
-                f"{value}"
+                f"[{operator}] {value} does not fit {dtype.name}"
             )
         return
     low = -1 if dtype.name == "uint8" and isinstance(value, float) else -limit if limit else None
@@ -183,7 +182,7 @@ def check_range(operator, value, dtype):
     if dtype.is_signed and value == -limit - 1 and not dtype.is_floating_point:
         return
     raise RuntimeError(
-        f"[{operator}] value cannot be converted to type {dtype.name} without overflow: {value}"
+        f"[{operator}] {value} does not fit {dtype.name}"
     )
 
 
@@ -332,8 +331,7 @@ def arange(
         raise RuntimeError("[arange] step must be nonzero")
     if (end - start) * step < 0:
         raise RuntimeError(
-            "[arange] upper bound and lower bound inconsistent with step sign: "
-            f"{start}, {end}, {step}"
+            f"[arange] from {start} one cannot get to {end} in steps of {step}"
         )
     if dtype is None:
         dtype = _core.int64 if all(isinstance(v, int) for v in (start, end, step)) else DEFAULT[0]
@@ -473,7 +471,7 @@ def eye(
     """Ones on the diagonal, zeros elsewhere."""
     m = n if m is None else m
     if n < 0 or m < 0:
-        raise RuntimeError(f"[eye] n and m must be greater or equal to 0, got {n} and {m}")
+        raise RuntimeError(f"[eye] sizes are not negative, got n={n} and m={m}")
     device, dtype = device_of(device), dtype_of(dtype)
     dtype = dtype or (DEFAULT[0] if out is None else out.dtype)
     if FACTORIES:  # a graph is being recorded: no writes

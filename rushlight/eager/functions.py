@@ -21,8 +21,8 @@ class Context:
         for t in tensors:
             if t is not None and not isinstance(t, _core.Tensor):
                 raise TypeError(
-                    "save_for_backward can only save variables, but argument "
-                    f"{tensors.index(t)} is of type {type(t).__name__}"
+                    f"[save_for_backward] saves tensors and None; number {tensors.index(t)} is a "
+                    f"{type(t).__name__}"
                 )
         self._given = tensors
 
@@ -65,7 +65,7 @@ class Function:
     @staticmethod
     def forward(ctx, *args):
         raise NotImplementedError(
-            "You must implement the forward function for custom autograd.Function."
+            "[autograd.Function] a subclass defines a static method `forward`"
         )
 
     @staticmethod
@@ -142,8 +142,8 @@ class Function:
         n = len(are_tensors)
         if len(given) < n or any(g is not None for g in given[n:]):
             raise RuntimeError(
-                f"function {cls.__name__}Backward returned an incorrect number of "
-                f"gradients (expected {n}, got {len(given)})"
+                f"[{cls.__name__}] backward gave an incorrect number of gradients: {len(given)}, "
+                f"where forward took {n} arguments"
             )
         for i, g in enumerate(given):
             if g is not None and not isinstance(g, _core.Tensor):
@@ -153,9 +153,8 @@ class Function:
                 )
             if g is not None and not are_tensors[i]:
                 raise RuntimeError(
-                    f"function {cls.__name__}Backward returned a gradient different "
-                    f"from None at position {i}, but the corresponding forward "
-                    "input was not a Variable"
+                    f"[{cls.__name__}] backward gave a gradient for argument {i}, which was no "
+                    "tensor: give None there"
                 )
         return tuple(g for g, tensor in zip(given, are_tensors) if tensor)
 
@@ -186,8 +185,8 @@ def grad(
         raise NotImplementedError("[grad] is_grads_batched is not supported yet")
     if allow_unused is False and materialize_grads:
         raise ValueError(
-            "Expected allow_unused to be True or not passed when materialize_grads="
-            "True, but got: allow_unused=False."
+            "[grad] materialize_grads=True answers for unused inputs, so allow_unused=False "
+            "cannot hold beside it"
         )
     outputs, inputs = listed(outputs), listed(inputs)
     seeds = (None,) * len(outputs) if grad_outputs is None else listed(grad_outputs)

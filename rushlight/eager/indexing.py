@@ -109,8 +109,8 @@ def prepared(view, indices, dims, value, accumulate):
     if isinstance(value, Tensor):
         if value.dtype is not view.dtype:
             raise RuntimeError(
-                "[index_put] Index put requires the source and destination dtypes match, got "
-                f"{view.dtype.name} for the destination and {value.dtype.name} for the source."
+                f"[index_put] the values are {value.dtype.name}, the tensor written to is "
+                f"{view.dtype.name}: they have to be equal"
             )
         if value.numel() != 1 or value.requires_grad:
             value = broadcast(view, indices, dims, value)
@@ -129,8 +129,8 @@ def broadcast(view, indices, dims, value):
         return op("expand")(value, shape)
     except RuntimeError:
         raise RuntimeError(
-            f"[index_put] shape mismatch: value tensor of shape {list(value.shape)} cannot be "
-            f"broadcast to indexing result of shape {list(shape)}"
+            f"[index_put] values of shape {list(value.shape)} do not broadcast to the indexed "
+            f"shape {list(shape)}"
         ) from None
 
 
@@ -147,7 +147,7 @@ def resolve(x, key):
     if consumed > rank:
         raise IndexError(f"[index] too many indices for tensor of dimension {rank}")
     if sum(i is Ellipsis for i in items) > 1:
-        raise IndexError("[index] an index can only have a single ellipsis ('...')")
+        raise IndexError("[index] `...` may stand once in an index")
     steps, found, dim, at = [], [], 0, 0  # dim: of the view; at: of x
     for item in items:
         if item is Ellipsis:
@@ -203,8 +203,8 @@ def check_mask(x, mask, at):
     for d, n in enumerate(mask.shape):
         if n != x.shape[at + d]:
             raise IndexError(
-                f"[index] The shape of the mask {list(mask.shape)} at index {d} does not match "
-                f"the shape of the indexed tensor {list(x.shape)} at index {at + d}"
+                f"[index] a mask of shape {list(mask.shape)} on {list(x.shape)}: they differ in "
+                f"the mask's dim {d}, which is the tensor's {at + d}"
             )
 
 
@@ -227,8 +227,8 @@ def entry(k):
     if not isinstance(k, Tensor):
         if isinstance(k, (str, float, complex, dict, set)):
             raise (TypeError if isinstance(k, (str, dict, set)) else IndexError)(
-                "[index] only integers, slices (`:`), ellipsis (`...`), None and long or byte "
-                f"Variables are valid indices (got {type(k).__name__})"
+                "[index] an index is an integer, a slice, `...`, None or a tensor of integers or "
+                f"bools, got {type(k).__name__}"
             )
         if isinstance(k, range):
             k = list(k)
@@ -237,8 +237,7 @@ def entry(k):
         k = _core.tensor([], _core.int64) if isinstance(k, (list, tuple)) and not k else made(k)
     if k.dtype is _core.uint8:
         warnings.warn(
-            "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
-            "instead.",
+            "[index] a uint8 tensor is read as a mask, as PyTorch once did: make it a bool tensor",
             stacklevel=4,
         )
         k = op("ne")(k, 0)
@@ -246,8 +245,7 @@ def entry(k):
         return int(k.item()) if k.dim() == 0 else k
     if k.dtype is not _core.bool:
         raise IndexError(
-            "[index] tensors used as indices must be long, int, byte or bool tensors, got "
-            f"{k.dtype.name}"
+            f"[index] a tensor that indexes has an integer or bool dtype, got {k.dtype.name}"
         )
     return k
 
@@ -322,7 +320,7 @@ def located(self, indices):
         elif i.dtype.name in ("int64", "int32"):
             columns = [i]
         else:
-            raise IndexError("[index_put] tensors used as indices must be long, int, byte or bool")
+            raise IndexError("[index_put] a tensor that indexes has an integer or bool dtype")
         found += columns
         dims += range(dim, dim + len(columns))
         dim += len(columns)

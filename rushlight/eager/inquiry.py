@@ -60,10 +60,7 @@ class finfo:
             return
         name = dtypes.real_of(type_of(type).name)
         if name not in FLOATING:
-            raise TypeError(
-                "rushlight.finfo() requires a floating point input type. Use rushlight.iinfo to "
-                f"handle {name!r}"
-            )
+            raise TypeError(f"[finfo] describes floating dtypes, got {name!r}: see rushlight.iinfo")
         exponent, fraction, digits = FLOATING[name]
         bias = 2 ** (exponent - 1) - 1
         largest = (2.0 - 2.0**-fraction) * 2.0**bias
@@ -171,10 +168,7 @@ def is_complex(input):
 def is_nonzero(input):
     """The truth of a tensor of one element; RuntimeError for others, TypeError for what is none."""
     if not is_tensor(input):
-        raise TypeError(
-            "is_nonzero(): argument 'input' (position 1) must be Tensor, not "
-            + type(input).__name__
-        )
+        raise TypeError("[is_nonzero] takes a tensor, got " + type(input).__name__)
     if input.numel() != 1:
         raise RuntimeError(
             "Boolean value of Tensor with "
@@ -222,7 +216,7 @@ def set_default_dtype(d):
     float32 or float64, or a half type. TypeError for others.
     """
     if not isinstance(d, _core.dtype) or not d.is_floating_point:
-        raise TypeError(f"only floating-point types are supported as the default type, got {d!r}")
+        raise TypeError(f"[set_default_dtype] the default is a floating-point dtype, got {d!r}")
     if d is factories.DEFAULT[0]:
         return
     _core.set_default_dtype(d)
@@ -263,8 +257,8 @@ def set_float32_matmul_precision(precision):
     """Other than "highest": float32 products on a GPU may use TF32. On the CPU they never do."""
     if precision not in ("highest", "high", "medium"):
         warnings.warn(
-            f"{precision} is not one of 'highest', 'high', or 'medium'; the current "
-            "setting is kept",
+            "[set_float32_matmul_precision] knows 'highest', 'high' and 'medium', not "
+            f"{precision!r}: nothing is changed",
             stacklevel=2,
         )
         return
@@ -284,7 +278,7 @@ def get_num_interop_threads():
 def set_num_interop_threads(count):
     """Accepted; operators run one after another."""
     if not isinstance(count, int) or count < 1:
-        raise RuntimeError("set_num_interop_threads expects a positive integer")
+        raise RuntimeError("[set_num_interop_threads] takes a positive integer")
 
 
 def set_flush_denormal(mode):
@@ -304,11 +298,12 @@ DEBUG_MODES = ("default", "warn", "error")
 def set_deterministic_debug_mode(debug_mode):
     """0 or "default", 1 or "warn", 2 or "error": `use_deterministic_algorithms` by one word."""
     if not isinstance(debug_mode, (int, str)):
-        raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
+        raise TypeError(
+            f"[set_deterministic_debug_mode] takes a str or an int, got {type(debug_mode)}"
+        )
     if debug_mode not in (*DEBUG_MODES, 0, 1, 2):
         raise RuntimeError(
-            "invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got "
-            f"{debug_mode}"
+            f"[set_deterministic_debug_mode] knows `default`, `warn` and `error`, not {debug_mode}"
         )
     level = DEBUG_MODES.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
     use_deterministic_algorithms(level > 0, warn_only=level == 1)
@@ -331,7 +326,7 @@ def set_default_tensor_type(t):
         raise TypeError(f"invalid type object: {t!r}")
     dtype = native(TYPES[parts[-1]])
     if not dtype.is_floating_point:
-        raise TypeError("only floating-point types are supported as the default type")
+        raise TypeError("[set_default_tensor_type] the default is a floating-point dtype")
     set_default_dtype(dtype)
     set_default_device("cuda" if "cuda" in parts else None)
 

@@ -73,8 +73,7 @@ class device:
             raise RuntimeError(f"Invalid device string: {type!r}")
         if colon and index is not None:
             raise RuntimeError(
-                f"type (string) must not include an index because index was passed explicitly: "
-                f"{type}"
+                f"[device] {type!r} has an index of its own, and another was passed explicitly"
             )
         self.index = int(number) if colon else index
         if self.index is not None and self.index < 0:
@@ -148,7 +147,9 @@ def to(
         return op("clone")(self) if copy else self
     if discards(self.dtype, dtype):
         warnings.warn(
-            "Casting complex values to real discards the imaginary part", UserWarning, stacklevel=2
+            "[to] the imaginary part of complex values is lost in a real dtype",
+            UserWarning,
+            stacklevel=2,
         )
     out = op("to")(self, dtype=dtype)
     return out if memory_format is None else formats.laid(out, memory_format, "to")
@@ -224,8 +225,7 @@ def contains(self, element):
     """
     if not isinstance(element, (Tensor, Value, bool, int, float, complex)):
         raise RuntimeError(
-            f"[Tensor.__contains__] only supports Tensor or scalar, but you passed in a "
-            f"{type(element)}."
+            f"[Tensor.__contains__] looks for a Tensor or scalar, got {type(element)}"
         )
     return bool(op("any")(op("eq")(self, element)).item())
 

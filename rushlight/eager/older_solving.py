@@ -59,7 +59,9 @@ def cholesky(input, upper=False, *, out=None):
 def lu(A, pivot=True, get_infos=False, out=None):
     """(factors, pivots), with get_infos an info too: PyTorch's older form of `linalg.lu_factor`."""
     if not pivot:
-        raise RuntimeError("[lu] LU without pivoting is not implemented on the CPU")
+        raise RuntimeError(
+            "[lu] pivot=False is for GPUs: there is no such factorization on the CPU"
+        )
     found = solving.lu_factor_ex(A)
     if not get_infos and bool((found.info != 0).any()):
         raise RuntimeError(f"[lu] U[{int(found.info.max())},...] is zero and using it divides by 0")

@@ -31,7 +31,7 @@ def split(self, split_size_or_sections=None, dim=0, *, split_size=None):
     """
     k = split_size if split_size_or_sections is None else split_size_or_sections
     if not self.dim():
-        raise RuntimeError("[split] expects at least a 1-dimensional tensor")
+        raise RuntimeError("[split] a tensor of no dimensions cannot be split")
     n = self.size(dim)
     if type(k) is int and k > 0 and n:
         if type(self) is Tensor and not is_compiling():
@@ -45,9 +45,7 @@ def split(self, split_size_or_sections=None, dim=0, *, split_size=None):
     pieces = [min(k, n - i) for i in range(0, n, k)] or [0] if isinstance(k, int) else list(k)
     if sum(pieces) != n or any(p < 0 for p in pieces):
         raise RuntimeError(
-            f"[split] split_with_sizes expects split_sizes to sum exactly to {n} "
-            "(input tensor's size at "
-            f"dimension {dim}), but got split_sizes={pieces}"
+            f"[split] the pieces {pieces} have to add up to {n}, the size of dim {dim}"
         )
     out, start = [], 0
     for size in pieces:
@@ -63,9 +61,9 @@ def split_with_sizes(self, split_sizes, dim=0):
 def chunk(self, chunks, dim=0):
     """At most so many pieces of equal size; the last may be smaller."""
     if chunks < 1:
-        raise RuntimeError(f"[chunk] expects `chunks` to be greater than 0, got: {chunks}")
+        raise RuntimeError(f"[chunk] takes a positive number of chunks, got {chunks}")
     if not self.dim():
-        raise RuntimeError("[chunk] expects at least a 1-dimensional tensor")
+        raise RuntimeError("[chunk] a tensor of no dimensions cannot be split")
     n = self.size(dim)
     if n == 0:
         return split(self, (0,) * chunks, dim)
@@ -80,8 +78,7 @@ def tensor_split(self, indices_or_sections, dim=0):
     if isinstance(cuts, Tensor):
         if cuts.dtype.name != "int64":
             raise RuntimeError(
-                "[tensor_split] expected tensor_indices_or_sections to have dtype of int64, "
-                f"got {cuts.dtype.name}"
+                f"[tensor_split] a tensor of sections or indices is int64, got {cuts.dtype.name}"
             )
         cuts = cuts.tolist()
     if isinstance(cuts, int):
@@ -104,8 +101,7 @@ def splitter(name, dim, least):
         k = indices_or_sections
         if isinstance(k, int) and (k <= 0 or self.size(at) % k):
             raise RuntimeError(
-                f"[{name}] attempted to split along dimension {at}, but the size of the dimension "
-                f"{self.size(at)} is not divisible by the split_size {k}!"
+                f"[{name}] dim {at} has size {self.size(at)}, which is not divisible by {k}"
             )
         return tensor_split(self, k, at)
 
@@ -216,7 +212,7 @@ def block_diag(*tensors):
     """Matrices along the diagonal of one; 0 elsewhere."""
     blocks = [t if t.dim() == 2 else t.reshape(1, -1) for t in one_list(tensors)]
     if any(t.dim() > 2 for t in one_list(tensors)):
-        raise RuntimeError("[block_diag] Input tensors must have 2 or fewer dimensions")
+        raise RuntimeError("[block_diag] a block has at most 2 dimensions")
     if not blocks:
         return _core.empty((1, 0), _core.float32)
     width, start, rows = sum(t.shape[1] for t in blocks), 0, []
@@ -234,8 +230,8 @@ def in_place(name):
         if _core.is_grad_enabled() and self.requires_grad:
             if self.is_leaf:
                 raise RuntimeError(
-                    f"[{name}_] a leaf Variable that requires grad is being used in an in-place "
-                    "operation."
+                    f"[{name}_] a leaf that requires grad cannot be written to in place: use "
+                    "no_grad()"
                 )
             raise NotImplementedError(
                 f"[{name}_] a tensor on the tape keeps its sizes: use {name}(), which gives a view"

@@ -129,7 +129,7 @@ def dropout(input, p=0.5, train=True):
     kept, the counter is.
     """
     if not 0 <= p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        raise ValueError(f"[dropout] a probability lies between 0 and 1, got {p}")
     if not train or p == 0:
         return input
     if p == 1:

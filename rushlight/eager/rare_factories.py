@@ -24,7 +24,7 @@ def range(
     if step == 0:
         raise RuntimeError("[range] step must be nonzero")
     if (end - start) * step < 0:
-        raise RuntimeError("[range] upper bound and lower bound inconsistent with step sign")
+        raise RuntimeError("[range] one cannot get from start to end in steps of this sign")
     count = int((end - start) / step) + 1
     dtype = factories.dtype_of(dtype) or factories.DEFAULT[0]
     device = factories.device_of(device)

@@ -59,7 +59,7 @@ def norm(self, p="fro", dim=None, keepdim=False, out=None, dtype=None):
     """The p-norm over `dim` (all dims where None)."""
     if not self.is_floating_point() and not self.is_complex() and dtype is None:
         raise RuntimeError(
-            f"[norm] Expected a floating point or complex tensor as input. Got {self.dtype!r}"
+            f"[norm] takes a floating or complex tensor, got {self.dtype!r}"
         )
     if p == "nuc":
         from .older_solving import nuclear_norm
@@ -81,7 +81,7 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None, out=No
     "nuc".
     """
     if len(dim) != 2:
-        raise RuntimeError(f"[linalg.matrix_norm] dim must be a 2-tuple. Got {dim}")
+        raise RuntimeError(f"[linalg.matrix_norm] dim is a pair, got {dim}")
     if ord == "fro":
         return vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
     if ord in (2, -2, "nuc"):
@@ -107,8 +107,8 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False, *, out=None, dtype=None):
         return matrix_norm(A, ord, (0, 1), keepdim, dtype=dtype, out=out)
     if ord is not None and dim is None and A.dim() != 1:
         raise RuntimeError(
-            "[linalg.norm] If dim is not specified but ord is, the input must be 1D or 2D. Got "
-            f"{A.dim()}D."
+            "[linalg.norm] with ord and without dim the input is a vector or a matrix, got "
+            f"{A.dim()} dims"
         )
     return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype, out=out)
 

@@ -98,19 +98,18 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
     """
     x = input
     if edge_order not in (1, 2):
-        raise RuntimeError("[gradient] only supports edge_order=1 and edge_order=2.")
+        raise RuntimeError("[gradient] edge_order is 1 or 2")
     dims = range(x.dim()) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
     dims = [wrapped(d, x.dim()) for d in dims]
     if len(set(dims)) < len(dims):
-        raise RuntimeError(f"[gradient] dim appears multiple times in the list of dims {dims}")
+        raise RuntimeError(f"[gradient] a dim stands twice in {dims}")
     if isinstance(spacing, Tensor):
         raise RuntimeError("[gradient] expected spacing to be a number or a list, got a tensor")
     given_one = isinstance(spacing, (int, float, complex))
     steps = [spacing] * len(dims) if given_one else list(spacing)
     if len(steps) != len(dims):
         raise RuntimeError(
-            f"[gradient] expected spacing to be unspecified, a scalar, or a list of length equal to"
-            f" {len(dims)}, got {len(steps)}"
+            f"[gradient] spacing is left out, one number or a list of {len(dims)}, got {len(steps)}"
         )
     if x.dtype is _core.bool:
         raise RuntimeError("[gradient] subtraction with bool tensors is not supported")
@@ -123,8 +122,8 @@ def slope(x, dim, h, order):
     n = x.shape[dim]
     if n < order + 1:
         raise RuntimeError(
-            f"[gradient] expected each dimension size to be at least edge_order+1, got {n} and "
-            f"{order}"
+            f"[gradient] a dim of size {n} is too short for edge_order={order}: it needs one more "
+            "than that"
         )
     at = lambda begin, end: op("narrow")(x, dim, begin, end - begin)
     if isinstance(h, Tensor):
@@ -235,8 +234,8 @@ def histogram(input, bins, *, range=None, weight=None, density=False, out=None):
     x = checked("histogram", input).reshape(-1)
     if weight is not None and tuple(weight.shape) != tuple(input.shape):
         raise RuntimeError(
-            "[histogram] if weight tensor is provided it should have the same shape as the input "
-            f"tensor, got {list(weight.shape)} and {list(input.shape)}"
+            f"[histogram] weight has shape {list(weight.shape)}, the input {list(input.shape)}: "
+            "they have to be equal"
         )
     low, high = (None, None) if range is None else range
     edges = edges_of("histogram", x, bins, low, high)
@@ -250,7 +249,8 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
     x = checked("histogramdd", input)
     if x.dim() < 2:
         raise RuntimeError(
-            f"[histogramdd] input tensor should have at least 2 dimensions, got {list(x.shape)}"
+            "[histogramdd] takes at least 2 dimensions, the last one holding coordinates, got "
+            f"{list(x.shape)}"
         )
     columns = [x[..., i].reshape(-1) for i in _range(x.shape[-1])]
     bins = [bins] * len(columns) if isinstance(bins, int) else list(bins)

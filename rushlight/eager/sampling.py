@@ -54,9 +54,7 @@ def uniform_(self, from_=0.0, to=1.0, *, generator=None, **named):
         raise TypeError(f"uniform_() got an unexpected keyword argument {next(iter(named))!r}")
     floating("uniform_", self)
     if not low <= to:
-        raise RuntimeError(
-            f"[uniform_] expects to return a [from, to) range, but found from={low} > to={to}"
-        )
+        raise RuntimeError(f"[uniform_] the interval runs upward, got from={low} to={to}")
     randomness.filled("uniform", self, generator)
     return self if (low, to) == (0, 1) else op("mul").inplace(self, to - low).add_(low)
 
@@ -65,7 +63,7 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
     """Overwrite with normal numbers."""
     floating("normal_", self)
     if std < 0:
-        raise RuntimeError(f"[normal_] expects std >= 0.0, but found std {std}")
+        raise RuntimeError(f"[normal_] std is not negative, got {std}")
     randomness.filled("normal", self, generator)
     return self if (mean, std) == (0, 1) else op("mul").inplace(self, std).add_(mean)
 
@@ -73,7 +71,7 @@ def normal_(self, mean=0.0, std=1.0, *, generator=None):
 def log_normal_(self, mean=1.0, std=2.0, *, generator=None):
     """Overwrite with exp of normal numbers."""
     if std <= 0:
-        raise RuntimeError(f"[log_normal_] expects std > 0.0, but found std={std}")
+        raise RuntimeError(f"[log_normal_] std is positive, got {std}")
     return normal_(self, mean, std, generator=generator).exp_()
 
 
@@ -89,7 +87,7 @@ def cauchy_(self, median=0.0, sigma=1.0, *, generator=None):
     """Overwrite with Cauchy numbers."""
     floating("cauchy_", self)
     if sigma <= 0:
-        raise RuntimeError(f"[cauchy_] expects sigma > 0.0, but found sigma={sigma}")
+        raise RuntimeError(f"[cauchy_] sigma is positive, got {sigma}")
     angle = (unit(self, generator) - 0.5) * 3.141592653589793
     return written(self, op("tan")(angle) * sigma + median)
 
@@ -97,7 +95,7 @@ def cauchy_(self, median=0.0, sigma=1.0, *, generator=None):
 def geometric_(self, p, *, generator=None):
     """Overwrite with the number of trials up to the first success of probability p."""
     if not 0 < p < 1:
-        raise RuntimeError(f"[geometric_] expects p to be in (0, 1), but got p={p}")
+        raise RuntimeError(f"[geometric_] p lies strictly between 0 and 1, got {p}")
     u = uniform(self.shape, generator, _core.float64, place(self))
     trials = op("ceil")(op("log1p")(-u) / log1p(-p))
     return written(self, op("clamp")(trials, 1.0).to(self.dtype))
@@ -142,7 +140,7 @@ def checked_probability(name, p):
         if p.numel() and not bool(((p >= 0) & (p <= 1)).all()):
             raise RuntimeError(f"[{name}] expected probabilities in [0, 1]")
     elif not 0 <= p <= 1:
-        raise RuntimeError(f"[{name}] expects p to be in [0, 1], but got p={p}")
+        raise RuntimeError(f"[{name}] p lies in [0, 1], got {p}")
 
 
 def bernoulli_(self, p=0.5, *, generator=None):
@@ -167,9 +165,9 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, dtype=None, device=N
     tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
     if isinstance(std, Tensor):
         if std.numel() and bool((std < 0).any()):
-            raise RuntimeError("[normal] expects all elements of std >= 0.0")
+            raise RuntimeError("[normal] no element of std may be negative")
     elif std < 0:
-        raise RuntimeError(f"[normal] expects std >= 0.0, but found std {std}")
+        raise RuntimeError(f"[normal] std is not negative, got {std}")
     if tensors:
         from .pieces import broadcast_shapes
 
@@ -192,7 +190,9 @@ def multinomial(self, num_samples, replacement=False, *, generator=None, out=Non
     drawn twice.
     """
     if self.dim() not in (1, 2):
-        raise RuntimeError(f"[multinomial] prob_dist must be 1 or 2 dim, got {self.dim()}")
+        raise RuntimeError(
+            f"[multinomial] weights are a vector or rows of them, got {self.dim()} dims"
+        )
     floating("multinomial", self)
     n, weights = self.shape[-1], self.detach()
     if num_samples <= 0:
@@ -203,9 +203,7 @@ def multinomial(self, num_samples, replacement=False, *, generator=None, out=Non
             f"{num_samples} > {n}"
         )
     if not bool(((weights >= 0) & (weights < float("inf"))).all()):
-        raise RuntimeError(
-            "[multinomial] probability tensor contains either `inf`, `nan` or element < 0"
-        )
+        raise RuntimeError("[multinomial] a weight is negative, infinite or NaN")
     positive = op("gt")(weights, 0).sum(-1)
     if not bool((positive > 0).all()):
         raise RuntimeError("[multinomial] invalid distribution: a sum of probabilities <= 0")
@@ -245,7 +243,7 @@ def largest(keys, count):
 
 def checked_dropout(p):
     if not 0 <= p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        raise ValueError(f"[dropout] a probability lies between 0 and 1, got {p}")
 
 
 def channels(input):

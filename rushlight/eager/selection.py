@@ -186,15 +186,14 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
         repeats = [repeats] if isinstance(repeats, int) else repeats
         repeats = _core.tensor(repeats, _core.int64, place(input))
     if repeats.dtype not in (_core.int64, _core.int32):
-        raise RuntimeError("[repeat_interleave] repeats has to be Long or Int tensor")
+        raise RuntimeError("[repeat_interleave] repeats is int64 or int32")
     if repeats.dim() == 0 or repeats.dim() == 1 and len(repeats) == 1:
         repeats = op("expand")(op("reshape")(repeats, (1,)), (n,))
     if repeats.dim() != 1:
-        raise RuntimeError("[repeat_interleave] repeats must be 0-dim or 1-dim tensor")
+        raise RuntimeError("[repeat_interleave] repeats is one number or a vector")
     if len(repeats) != n:
         raise RuntimeError(
-            f"[repeat_interleave] repeats must have the same size as input along dim, but got "
-            f"repeats.size(0) = {len(repeats)} and input.size({dim}) = {n}"
+            f"[repeat_interleave] {len(repeats)} repeats for dim {dim}, which has size {n}"
         )
     repeats = repeats.to(_core.int64)
     count = total(repeats) if output_size is None else output_size
@@ -285,7 +284,7 @@ def bincount(input, weights=None, minlength=0):
     if minlength < 0:
         raise RuntimeError("[bincount] minlength should be >= 0")
     if weights is not None and tuple(weights.shape) != tuple(input.shape):
-        raise RuntimeError("[bincount] weights should be 1-d and have the same length as input")
+        raise RuntimeError("[bincount] weights is a vector as long as the input")
     x, count = input.to(_core.int64), minlength
     if x.numel():
         if op("amin")(x).item() < 0:
@@ -325,7 +324,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
     """The number of the bucket between one-dim boundaries that each value falls into."""
     if boundaries.dim() != 1:
         raise RuntimeError(
-            f"[bucketize] boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})"
+            f"[bucketize] boundaries is a vector, got {boundaries.dim()} dims"
         )
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
@@ -344,28 +343,27 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
 
 def quantiles(input, q, dim, keepdim, interpolation, name, ignore_nan):
     if not floating(input) or input.dtype not in (_core.float32, _core.float64):
-        raise RuntimeError(f"[{name}] input tensor must be either float or double dtype")
+        raise RuntimeError(f"[{name}] takes float32 or float64")
     if interpolation not in ("linear", "lower", "higher", "midpoint", "nearest"):
         raise RuntimeError(
-            f"[{name}] interpolation must be one of linear, lower, higher, midpoint or nearest, "
-            f"but got {interpolation}"
+            f"[{name}] knows the interpolations linear, lower, higher, midpoint and nearest, not "
+            f"{interpolation}"
         )
     if input.numel() == 0:
         raise RuntimeError(f"[{name}] input tensor must be non-empty")
     if isinstance(q, Tensor):
         if q.dim() > 1:
-            raise RuntimeError(f"[{name}] q must be a scalar or 1D tensor")
+            raise RuntimeError(f"[{name}] q is one number or a vector")
         if q.dtype is not input.dtype:
-            raise RuntimeError(f"[{name}] q tensor must be same dtype as the input tensor")
+            raise RuntimeError(f"[{name}] q and the input have the same dtype")
     else:
         q = _core.tensor(float(q), input.dtype, place(input))
     if q.numel() and not (op("amin")(q).item() >= 0 and op("amax")(q).item() <= 1):
-        raise RuntimeError(f"[{name}] q values must be in the range [0, 1]")
+        raise RuntimeError(f"[{name}] q lies in [0, 1]")
     rank = input.dim()
     if dim is not None and not -max(rank, 1) <= dim < max(rank, 1):
         raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-max(rank, 1)}, "
-            f"{max(rank, 1) - 1}], but got {dim})"
+            f"[{name}] dim {dim} is out of range: {-max(rank, 1)} to {max(rank, 1) - 1}"
         )
     flat = dim is None or rank == 0
     d = 0 if flat else dim % rank

@@ -35,13 +35,13 @@ def linalg_cross(input, other, *, dim=-1, out=None):
     """The vector product along `dim`, whose size must be 3."""
     if input.dim() != other.dim():
         raise RuntimeError(
-            "[cross] inputs must have the same number of dimensions, got "
-            f"{input.dim()} and {other.dim()}"
+            f"[cross] the operands have the same number of dims, got {input.dim()} and "
+            f"{other.dim()}"
         )
     dim = wrapped(dim, input.dim())
     if not input.shape[dim] == other.shape[dim] == 3:
         raise RuntimeError(
-            f"[cross] inputs dimension {dim} must have length 3. Got {input.shape[dim]} and "
+            f"[cross] dim {dim} has size 3 in both operands, got {input.shape[dim]} and "
             f"{other.shape[dim]}"
         )
     turned = lambda x, by: op("roll")(x, by, dim)
@@ -57,11 +57,9 @@ def cov(self, *, correction=1, fweights=None, aweights=None):
     each column counts.
     """
     if self.dim() > 2:
-        raise RuntimeError(
-            f"[cov] expected input to have two or fewer dimensions but got {self.dim()}"
-        )
+        raise RuntimeError(f"[cov] takes at most 2 dims, got {self.dim()}")
     if self.dtype is _core.bool:
-        raise RuntimeError("[cov] bool dtype is not supported for input")
+        raise RuntimeError("[cov] does not take bool")
     x = self.reshape(1, -1) if self.dim() < 2 else self
     x = x if x.is_floating_point() else x.to(factories.get_default_dtype())
     weights = None
@@ -96,9 +94,7 @@ def cov(self, *, correction=1, fweights=None, aweights=None):
 def corrcoef(self):
     """Pearson's correlations of the rows of a matrix."""
     if self.dim() > 2:
-        raise RuntimeError(
-            f"[corrcoef] expected input to have two or fewer dimensions but got {self.dim()}"
-        )
+        raise RuntimeError(f"[corrcoef] takes at most 2 dims, got {self.dim()}")
     c = cov(self)
     if c.dim() == 0:
         return c / c
@@ -114,19 +110,16 @@ def steps_of(y, x, dx, dim):
     if x is None:
         return dx
     if x.dim() == 1 and x.shape[0] != y.shape[dim]:
-        raise RuntimeError(
-            f"[trapezoid] there must be one x value for each sample point: {x.shape[0]} and "
-            f"{y.shape[dim]}"
-        )
+        raise RuntimeError(f"[trapezoid] x gives {x.shape[0]} places for {y.shape[dim]} values")
     x = x if x.dim() == 1 else x.movedim(dim, -1)
     return x[..., 1:] - x[..., :-1]
 
 
 def parts(y, x, dx, dim):
     if y.dim() == 0:
-        raise IndexError("Dimension specified as -1 but tensor has no dimensions")
+        raise IndexError("[trapezoid] a tensor of no dimensions has no dim -1")
     if y.dtype is _core.bool:
-        raise RuntimeError("[trapezoid] received a bool input for `y`, but bool is not supported")
+        raise RuntimeError("[trapezoid] y cannot be bool")
     y_last = y.movedim(dim, -1)
     return (y_last[..., 1:] + y_last[..., :-1]) * steps_of(y, x, dx, dim) / 2.0
 
@@ -143,7 +136,7 @@ def trapezoid(y, x=None, *, dx=1, dim=-1):
     if x is None:
         dim = wrapped(dim, y.dim())
         if not y.dim():
-            raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+            raise IndexError(f"[trapezoid] a tensor of no dimensions has no dim {dim}")
         if not y.shape[dim]:
             return y.sum(dim)
         ends = y.select(dim, 0) + y.select(dim, -1)
@@ -224,7 +217,7 @@ hann_window, hamming_window, blackman_window, bartlett_window, kaiser_window = (
 def unravel_index(indices, shape):
     """Flat places as coordinates in a tensor of `shape`: one tensor a dim."""
     if indices.is_floating_point() or indices.dtype is _core.bool:
-        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype!r}")
+        raise TypeError(f"[unravel_index] indices are integers, got {indices.dtype!r}")
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if any(n < 0 for n in shape):
         raise ValueError(f"'shape' cannot have negative values, but got {shape}")
@@ -288,7 +281,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
 def pdist(input, p=2.0):
     """The p-norm of the difference of every pair of rows of a matrix, in order."""
     if input.dim() != 2:
-        raise RuntimeError(f"pdist only supports 2D tensors, got: {input.dim()}D")
+        raise RuntimeError(f"[pdist] takes a matrix, one point a row, got {input.dim()} dims")
     if p < 0:
         raise RuntimeError("pdist only supports non-negative p values")
     first, second = factories.triu_indices(input.shape[0], input.shape[0], 1)

@@ -65,30 +65,25 @@ def matrices(name, x, square=False, argument="A"):
     """Refuses what is no batch of real matrices."""
     if x.dim() < 2:
         raise RuntimeError(
-            f"[{name}] The input tensor {argument} must have at least 2 dimensions, got "
-            f"{list(x.shape)}"
+            f"[{name}] {argument} is a matrix or a batch of them (at least 2 dimensions), got "
+            f"shape {list(x.shape)}"
         )
     if square and x.shape[-1] != x.shape[-2]:
         raise RuntimeError(
-            f"[{name}] {argument} must be batches of square matrices, but they are {x.shape[-2]} "
-            f"by {x.shape[-1]} matrices"
+            f"[{name}] {argument} is made of square matrices, but they are {x.shape[-2]} by "
+            f"{x.shape[-1]}"
         )
     dtype = x.dtype
     if dtype.is_complex:
         raise NotImplementedError(f"[{name}] complex matrices are not supported yet")
     if not dtype.is_floating_point:
-        raise RuntimeError(
-            f"[{name}] Expected a floating point or complex tensor as input. Got {dtype}"
-        )
+        raise RuntimeError(f"[{name}] takes floating or complex matrices, got {dtype}")
 
 
 def together(name, a, b, of_b=2):
     """Both with the same batch dims; of_b: how many dims of b are no batch."""
     if a.dtype is not b.dtype:
-        raise RuntimeError(
-            f"[{name}] Expected A and B to have the same dtype, but found A of type {a.dtype} and "
-            f"B of type {b.dtype} instead"
-        )
+        raise RuntimeError(f"[{name}] A and B have the same dtype, got {a.dtype} and {b.dtype}")
     ends = tuple(b.shape[b.dim() - of_b :])
     batch = broadcast_shape((tuple(a.shape[:-2]), tuple(b.shape[: b.dim() - of_b])), name)
     return a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *ends)
@@ -99,8 +94,8 @@ def fitting(name, A, B, left):
     if B.dim() < 2 or B.shape[-2 if left else -1] != A.shape[-1]:
         equation = "AX = B" if left else "XA = B"
         raise RuntimeError(
-            f"[{name}] Incompatible shapes of A and B for the equation {equation} "
-            f"({A.shape[-2]}x{A.shape[-1]} and {'x'.join(str(n) for n in B.shape[-2:])})"
+            f"[{name}] Incompatible shapes in {equation}: A is {A.shape[-2]}x{A.shape[-1]}, B "
+            f"{'x'.join(str(n) for n in B.shape[-2:])}"
         )
 
 
@@ -119,8 +114,8 @@ def system(A, B, left):
     vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and tuple(B.shape) == (*batch, A.shape[-1]))
     if vector and not left:
         raise RuntimeError(
-            "[linalg.solve] Vector broadcasting of the left hand side is not supported for "
-            "left=False. In this case linalg.solve is equivalent to B / A.squeeze(-1)"
+            "[linalg.solve] left=False takes B as matrices: for a vector of right-hand sides "
+            "write B / A.squeeze(-1)"
         )
     right = B.unsqueeze(-1) if vector else B
     fitting("linalg.solve", A, right, left)
@@ -201,15 +196,13 @@ def lstsq(A, B, rcond=None, *, driver=None):
     """
     drivers = ("gels", "gelsy", "gelsd", "gelss")
     if driver not in (None, *drivers):
-        raise RuntimeError(
-            f"[linalg.lstsq] parameter `driver` should be one of {', '.join(drivers)}, got {driver}"
-        )
+        raise RuntimeError(f"[linalg.lstsq] the drivers are {', '.join(drivers)}, not {driver}")
     matrices("linalg.lstsq", A)
     vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and tuple(B.shape) == tuple(A.shape[:-1]))
     right = B.unsqueeze(-1) if vector else B
     if right.dim() < 2 or right.shape[-2] != A.shape[-2]:
         raise RuntimeError(
-            f"[linalg.lstsq] input.size(-2) should match other.size(-2), got {list(A.shape)} and "
+            f"[linalg.lstsq] A and B have as many rows as each other, got {list(A.shape)} and "
             f"{list(B.shape)}"
         )
     A, right = together("linalg.lstsq", A, right)
@@ -304,8 +297,7 @@ def qr(A, mode="reduced", *, out=None):
     matrices("linalg.qr", A)
     if mode not in ("reduced", "complete", "r"):
         raise RuntimeError(
-            f"[linalg.qr] qr received unrecognized mode '{mode}' but expected one of 'reduced' "
-            "(default), 'r', or 'complete'"
+            f"[linalg.qr] unrecognized mode {mode!r}: there are 'reduced', 'complete' and 'r'"
         )
     return given(out, qr_result(*op("linalg_qr")(A, mode)))
 
@@ -315,8 +307,7 @@ def svd(A, full_matrices=True, *, driver=None, out=None):
     matrices("linalg.svd", A)
     if driver is not None:
         raise RuntimeError(
-            "[linalg.svd] keyword argument `driver=` is only supported on CUDA inputs with "
-            "cuSOLVER backend."
+            "[linalg.svd] driver= chooses among cuSOLVER's routines: CUDA inputs only"
         )
     return given(out, svd_result(*op("linalg_svd_parts")(A, full_matrices)))
 
@@ -329,7 +320,7 @@ def svdvals(A, *, driver=None, out=None):
 
 def checked_triangle(UPLO):
     if not isinstance(UPLO, str) or UPLO.upper() not in ("L", "U"):
-        raise RuntimeError(f"[linalg.eigh] Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+        raise RuntimeError(f"[linalg.eigh] UPLO is 'L' or 'U', got {UPLO}")
     return UPLO.upper()
 
 
@@ -451,10 +442,7 @@ def matrix_exp(A):
             f"[linalg.matrix_exp] A must be batches of square matrices, got {list(A.shape)}"
         )
     if not A.is_floating_point() and not A.is_complex():
-        raise RuntimeError(
-            "[linalg.matrix_exp] Expected a floating point or complex tensor as input. Got "
-            f"{A.dtype}"
-        )
+        raise RuntimeError(f"[linalg.matrix_exp] takes floating or complex matrices, got {A.dtype}")
     if not A.numel():
         return op("clone")(A)
     largest = abs(A.detach()).sum(-2).amax().item()

@@ -19,8 +19,8 @@ def padded(x, by, mode):
     n = x.shape[-1]
     if mode == "reflect" and by >= n:
         raise RuntimeError(
-            f"[stft] Padding size should be less than the corresponding input dimension, but got: "
-            f"padding ({by}, {by}) at dimension {x.dim() - 1} of input {list(x.shape)}"
+            f"[stft] reflecting {by} values at both ends of dim {x.dim() - 1} needs more than that "
+            f"many, got shape {list(x.shape)}"
         )
     if mode not in ("reflect", "replicate", "circular"):
         raise NotImplementedError(f"[stft] Unrecognised padding mode {mode}")
@@ -38,8 +38,8 @@ def window_of(name, window, n_fft, win_length, like):
     """The window, ones where none is given, in the middle of n_fft places; None for all ones."""
     if window is not None and (window.dim() != 1 or window.shape[0] != win_length):
         raise RuntimeError(
-            f"[{name}] expected a 1D window tensor of size equal to win_length={win_length}, but "
-            f"got window with size {list(window.shape)}"
+            f"[{name}] the window is a vector of win_length={win_length} values, got shape "
+            f"{list(window.shape)}"
         )
     if window is None:
         if win_length == n_fft:
@@ -56,10 +56,10 @@ def lengths(name, n_fft, hop_length, win_length):
     hop = n_fft // 4 if hop_length is None else hop_length
     win = n_fft if win_length is None else win_length
     if hop <= 0:
-        raise RuntimeError(f"[{name}] expected hop_length > 0, but got hop_length={hop}")
+        raise RuntimeError(f"[{name}] hop_length is positive, got {hop}")
     if not 0 < win <= n_fft:
         raise RuntimeError(
-            f"[{name}] expected 0 < win_length <= n_fft, but got win_length={win}, n_fft={n_fft}"
+            f"[{name}] win_length lies between 1 and n_fft={n_fft}, got {win}"
         )
     return hop, win
 
@@ -80,14 +80,15 @@ def stft(
     if x.dtype.name in ("float16", "bfloat16"):
         raise RuntimeError(f"[stft] Unsupported dtype {x.dtype.name}")
     if not 1 <= x.dim() <= 2:
-        raise RuntimeError(f"[stft] expected a 1D or 2D tensor, got {list(x.shape)}")
+        raise RuntimeError(
+            f"[stft] takes a signal or a batch of them (1 or 2 dims), got {list(x.shape)}"
+        )
     if center and align_to_window:
-        raise RuntimeError("[stft] align_to_window should only be set when center = false.")
+        raise RuntimeError("[stft] align_to_window goes with center=False")
     is_complex = x.dtype.is_complex or window is not None and window.dtype.is_complex
     if return_complex is None and not is_complex:
         raise RuntimeError(
-            "[stft] requires the return_complex parameter be given for real inputs, and will "
-            "further require that return_complex=True in a future PyTorch release."
+            "[stft] for a real signal say return_complex=True (or False, the older form)"
         )
     alone = x.dim() == 1
     x = x.unsqueeze(0) if alone else x
@@ -95,11 +96,13 @@ def stft(
         x = padded(x, n_fft // 2, pad_mode)
     n = x.shape[-1]
     if not 0 < n_fft <= n:
-        raise RuntimeError(f"[stft] expected 0 < n_fft < {n}, but got n_fft={n_fft}")
+        raise RuntimeError(f"[stft] n_fft lies between 1 and {n - 1}, got {n_fft}")
     hop, win = lengths("stft", n_fft, hop_length, win_length)
     onesided = not is_complex if onesided is None else onesided
     if onesided and is_complex:
-        raise RuntimeError("[stft] Cannot have onesided output if window or input is complex")
+        raise RuntimeError(
+            "[stft] with a complex signal or window both sides differ: onesided=False"
+        )
     weights = window_of("stft", window, n_fft, win, x)
     if align_to_window:
         left = (n_fft - win) // 2
@@ -124,8 +127,7 @@ def istft(
     x = input
     if not x.dtype.is_complex:
         raise RuntimeError(
-            "[istft] requires a complex-valued input tensor matching the output from stft with "
-            "return_complex=True."
+            "[istft] takes what stft gives with return_complex=True: a complex tensor"
         )
     if not x.numel():
         raise RuntimeError(f"[istft] input tensor cannot be empty, got {list(x.shape)}")
@@ -136,9 +138,8 @@ def istft(
     bins = n_fft // 2 + 1 if onesided else n_fft
     if x.shape[-2] != bins:
         raise RuntimeError(
-            f"[istft] expected the frequency dimension (3rd to the last) of the input tensor to "
-            f"match {'n_fft / 2 + 1' if onesided else 'n_fft'} when onesided="
-            f"{'True' if onesided else 'False'}, but got {x.shape[-2]}"
+            f"[istft] dim -2 holds {'n_fft / 2 + 1' if onesided else 'n_fft'} frequencies when "
+            f"onesided={'True' if onesided else 'False'}, got {x.shape[-2]}"
         )
     if return_complex and onesided:
         raise RuntimeError("[istft] cannot have onesided input if complex output is requested")

@@ -327,10 +327,7 @@ def deepcopy(self, memo):
     if id(self) in memo:
         return memo[id(self)]
     if not self.is_leaf:
-        raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-            "protocol at the moment: detach() first"
-        )
+        raise RuntimeError("[deepcopy] only graph leaves can be copied deeply: detach() first")
     storage = copy.deepcopy(storage_of(self), memo)
     out = storage.tensor(self.dtype, self.storage_offset(), self.shape, self.stride())
     out.requires_grad_(self.requires_grad)

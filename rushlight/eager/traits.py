@@ -85,7 +85,7 @@ def pin_memory(self, device=None):
     lies there.
     """
     if not _core.cuda_available()[0]:
-        raise RuntimeError("Cannot access accelerator device when none is available.")
+        raise RuntimeError("[pin_memory] no accelerator is available here")
     if self.is_cuda:
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
     if is_pinned(self):
@@ -136,7 +136,7 @@ def fill_diagonal_(self, fill_value, wrap=False):
         raise RuntimeError("dimensions must larger than 1")
     rows, columns = self.shape[0], self.shape[-1]
     if self.dim() > 2 and len(set(self.shape)) > 1:
-        raise RuntimeError("all dimensions of input must be of equal length")
+        raise RuntimeError("[fill_diagonal_] beyond 2 dims all have to be of one length")
     if self.dim() > 2:
         step, count = sum(self.stride()), rows
         self.as_strided((count,), (step,), self.storage_offset()).fill_(fill_value)
@@ -153,7 +153,9 @@ def fill_diagonal_(self, fill_value, wrap=False):
 def apply_(self, callable):
     """Every element replaced by `callable(element)`: slow, in Python."""
     if self.requires_grad:
-        raise RuntimeError("Can't call apply_() on Variable that requires grad. Use detach() first")
+        raise RuntimeError(
+            "[apply_] would be lost on the gradient of a tensor that requires grad: detach() first"
+        )
     made = _core.tensor([callable(v) for v in self.reshape(-1).tolist()], self.dtype, "cpu")
     return self.copy_(made.view(tuple(self.shape)))
 
@@ -161,7 +163,9 @@ def apply_(self, callable):
 def map_(self, tensor, callable):
     """Every element replaced by `callable(element, element of tensor)`: slow, in Python."""
     if self.requires_grad or tensor.requires_grad:
-        raise RuntimeError("Can't call map_() on Variable that requires grad. Use detach() first")
+        raise RuntimeError(
+            "[map_] would be lost on the gradient of a tensor that requires grad: detach() first"
+        )
     other = tensor.expand(tuple(self.shape)).reshape(-1).tolist()
     pairs = zip(self.reshape(-1).tolist(), other, strict=True)
     made = _core.tensor([callable(a, b) for a, b in pairs], self.dtype, "cpu")
@@ -251,7 +255,7 @@ def real(input):
 def imag(input):
     """The imaginary part, as a view. RuntimeError for real tensors."""
     if not is_complex(input):
-        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+        raise RuntimeError(f"[imag] only complex tensors have an imaginary part, got {input.dtype}")
     return op("select")(op("view_as_real")(input), -1, 1)
 
 
@@ -274,8 +278,7 @@ def polar(abs, angle, *, out=None):
     """Complex numbers from their sizes and angles."""
     if abs.dtype is not angle.dtype:
         raise RuntimeError(
-            f"[polar] Expected object of scalar type {abs.dtype.name} but got scalar type "
-            f"{angle.dtype.name} for second argument"
+            f"[polar] abs and angle have one dtype, got {abs.dtype.name} and {angle.dtype.name}"
         )
     if not abs.dtype.is_floating_point:
         raise RuntimeError(

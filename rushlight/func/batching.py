@@ -18,9 +18,7 @@ RANDOMNESS = ("error", "different", "same")
 def known_randomness(value):
     """RuntimeError for anything but 'error', 'different' and 'same'."""
     if value not in RANDOMNESS:
-        raise RuntimeError(
-            f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {value}"
-        )
+        raise RuntimeError(f"[vmap] randomness is 'error', 'different' or 'same', got {value}")
 
 
 def dims_of(dims, tree, refuse):
@@ -51,15 +49,12 @@ def taken(name, in_dims, leaves, dims):
             continue
         if not isinstance(x, Tensor):
             raise ValueError(
-                f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={d} for an input but "
-                f"the input is of type {type(x)}. We cannot vmap over non-Tensor arguments, please "
-                "use None as the respective in_dim"
+                f"[vmap] {name}: in_dims={in_dims} maps dim {d} of an input of {type(x)}; only "
+                "tensors have dims: give None for it"
             )
         if not -x.dim() <= d < x.dim():
             raise ValueError(
-                f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): Got in_dim={d} for some input, "
-                f"but that input is a Tensor of dimensionality {x.dim()} so expected in_dim to "
-                f"satisfy -{x.dim()} <= in_dim < {x.dim()}."
+                f"[vmap] {name}: in_dims={in_dims} maps dim {d} of an input that has {x.dim()}"
             )
         places.append(d % x.dim())
         sizes.append(x.shape[d])
@@ -68,10 +63,7 @@ def taken(name, in_dims, leaves, dims):
             f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): at least one input is to be mapped"
         )
     if any(n != sizes[0] for n in sizes):
-        raise ValueError(
-            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
-            f"{sizes} for the mapped dimension"
-        )
+        raise ValueError(f"[vmap] the mapped dims have to be of one size, got {sizes}")
     return places, sizes[0]
 
 
@@ -84,15 +76,13 @@ def stacked(name, rows, d):
     """One output of all samples, as one tensor."""
     if d is None:
         if any(isinstance(x, Tensor) and x is not rows[0] for x in rows):
-            raise ValueError(
-                f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None"
-            )
+            raise ValueError(f"[vmap] {name} gave a mapped value where out_dims is None")
         return rows[0]
     for x in rows:
         if not isinstance(x, Tensor):
             raise ValueError(
-                f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(x)}. Did "
-                "you mean to set out_dims= to None for output?"
+                f"[vmap] {name} has to give tensors, got {type(x)}: out_dims=None lets other "
+                "values through"
             )
     rank = rows[0].dim() + 1
     if not -rank <= d < rank:
@@ -121,24 +111,20 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
     """
     known_randomness(randomness)
     if chunk_size is not None and chunk_size <= 0:
-        raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
+        raise ValueError(f"[vmap] chunk_size is positive or None, got {chunk_size}")
     name = getattr(func, "__name__", type(func).__name__)
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(
-            f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): expected `in_dims` to be int or a "
-            f"(potentially nested) tuple matching the structure of inputs, got: {type(in_dims)}."
+            f"[vmap] {name}: in_dims is an int or a tuple of the inputs' structure, got "
+            f"{type(in_dims)}"
         )
 
     def refuse_inputs():
-        raise ValueError(
-            f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): in_dims is not compatible with the "
-            "structure of `inputs`."
-        )
+        raise ValueError(f"[vmap] {name}: in_dims={in_dims} has another structure than the inputs")
 
     def refuse_outputs():
         raise ValueError(
-            f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with "
-            "the structure of `outputs`."
+            f"[vmap] {name}: out_dims={out_dims} has another structure than the outputs"
         )
 
     def batched(*args, **kwargs):
@@ -171,9 +157,8 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
             outs, shape, made = sample(i)
             if randomness == "error" and stream is not None and stream.position() != start:
                 raise RuntimeError(
-                    "vmap: called random operation while in randomness error mode. Please either "
-                    "use the 'same' or 'different' randomness flags on vmap or perform the "
-                    "randomness operation out of vmap"
+                    "[vmap] a random operation inside: say randomness='same' or 'different', or "
+                    "draw the numbers outside"
                 )
             if [x._version for x in shared] != versions:
                 raise RuntimeError(

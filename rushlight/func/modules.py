@@ -11,11 +11,11 @@ def stack_module_state(models):
     """
     models = list(models)
     if not models:
-        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+        raise RuntimeError("[stack_module_state] takes at least one model")
     if any(m.training != models[0].training for m in models):
-        raise RuntimeError("stack_module_state: Expected all models to have the same mode.")
+        raise RuntimeError("[stack_module_state] all models are in training mode, or none")
     if any(type(m) is not type(models[0]) for m in models):
-        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+        raise RuntimeError("[stack_module_state] all models are of the same class")
     parameters, buffers = {}, {}
     for name, first in models[0].named_parameters():
         stacked = eager.stack([dict(m.named_parameters())[name] for m in models]).detach()

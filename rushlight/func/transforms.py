@@ -19,11 +19,13 @@ Tensor = eager.Tensor
 def fresh(x, forward=False):
     """A tensor to differentiate by: x's values, seen anew. forward: errors are jvp's."""
     if not isinstance(x, Tensor):
-        raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
+        raise ValueError(f"[func] a transform differentiates by tensors, got {type(x)}")
     if not x.is_floating_point() and not x.is_complex():
         if forward:
-            raise ValueError(f"Expected primal to be floating point or complex, but got: {x.dtype}")
-        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+            raise ValueError(
+                f"[func] a transform differentiates by floating or complex tensors, got {x.dtype}"
+            )
+        raise RuntimeError("[func] only floating tensors have a gradient")
     return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
 
 
@@ -97,8 +99,7 @@ class Call:
         if has_aux:
             if not (isinstance(made, tuple) and len(made) == 2):
                 raise RuntimeError(
-                    f"{name}(f, ...): output of function f should be a tuple: (output, aux) if "
-                    "has_aux is True"
+                    f"[{name}] with has_aux=True the function gives a pair (output, aux)"
                 )
             made, self.aux = made
             for x in tree_flatten(self.aux)[0]:
@@ -108,18 +109,14 @@ class Call:
         self.outputs, self.shape = tree_flatten(made)
         for x in self.outputs:
             if not isinstance(x, Tensor):
-                raise RuntimeError(
-                    f"{name}(f, ...): Expected f to be a function that has non-empty outputs of "
-                    f"Tensors, got {type(x)}"
-                )
+                raise RuntimeError(f"[{name}] the function has to give tensors, got {type(x)}")
             if name in REVERSE and not (x.is_floating_point() or x.is_complex()):
                 raise RuntimeError(
-                    f"{name}(f, ...): All outputs of f must be floating-point or complex Tensors, "
-                    f"got Tensor with dtype {x.dtype}"
+                    f"[{name}] the function has to give floating or complex tensors, got {x.dtype}"
                 )
         if name in (*FORWARD, *REVERSE) and not self.outputs:
             raise RuntimeError(
-                f"{name}(f, ...): Expected f to be a function that has non-empty output"
+                f"[{name}] the function gave nothing to differentiate: an empty output"
             )
         self.kept = followed(self.given, self.leaves, self.outputs)
 
@@ -132,7 +129,7 @@ def chosen(args, argnums):
     if argnums is None:
         return args
     if not isinstance(argnums, (int, tuple)):
-        raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+        raise RuntimeError(f"[func] argnums is an int or a tuple of ints, got {type(argnums)}")
     if argnums == ():
         raise RuntimeError("argnums must be non-empty")
     for n in (argnums,) if isinstance(argnums, int) else argnums:
@@ -165,19 +162,17 @@ def grad_and_value(func, argnums=0, has_aux=False):
             value = call.made
             if not isinstance(value, Tensor):
                 raise RuntimeError(
-                    "grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got "
-                    f"{type(value)}"
+                    f"[grad_and_value] the function has to give a tensor, got {type(value)}"
                 )
             if value.dim():
                 raise RuntimeError(
-                    "grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got "
-                    f"tensor with {value.dim()} dims. Maybe you wanted to use the vjp or jacrev "
-                    "APIs instead?"
+                    f"[grad_and_value] the function has to give a scalar tensor, got {value.dim()} "
+                    "dims: vjp and jacrev take more"
                 )
             if value.is_complex():
                 raise RuntimeError(
-                    "grad can be implicitly created only for real scalar outputs but got "
-                    f"{value.dtype}"
+                    f"[grad_and_value] a scalar of {value.dtype} has no gradient without a "
+                    "cotangent: make it real"
                 )
             seeds = [eager.ones_like(value)]
             found = differentiated(call.outputs, call.leaves, seeds, call.kept)
@@ -266,10 +261,7 @@ def depended(call):
             seed = [eager.ones_like(x)]
             found = gradients([x], call.leaves, seed, retain_graph=True, allow_unused=True)
         if all(g is None for g in found):
-            raise RuntimeError(
-                "jvp(f, primals, tangents, strict=True): The output of f is independent of the "
-                "inputs. This is not allowed with strict=True."
-            )
+            raise RuntimeError("[jvp] strict=True, but the output does not depend on the inputs")
 
 
 def jvp(func, primals, tangents, *, strict=False, has_aux=False):
@@ -279,10 +271,7 @@ def jvp(func, primals, tangents, *, strict=False, has_aux=False):
     """
     for value, what in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(value, tuple):
-            raise RuntimeError(
-                f"jvp(f, primals, tangents): Expected {what} to be a tuple. E.g. it should be "
-                "valid to call f(*primals)."
-            )
+            raise RuntimeError(f"[jvp] {what} is a tuple: f(*primals) is what is called")
     with eager.enable_grad():
         call = Call(func, primals, {}, None, has_aux, "jvp")
         given = checked(tangents, call.leaves, call.tree, "tangents")
@@ -377,7 +366,7 @@ def jacrev(func, argnums=0, *, has_aux=False, chunk_size=None, _preallocate_and_
     element of the outputs; chunk_size has no meaning here.
     """
     if chunk_size is not None and chunk_size <= 0:
-        raise ValueError("jacrev: `chunk_size` should be greater than 0.")
+        raise ValueError("[jacrev] chunk_size is positive")
     return jacobian(func, argnums, has_aux, rows, "jacrev")
 
 

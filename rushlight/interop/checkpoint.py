@@ -63,8 +63,8 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]
         key, first = self.storages.setdefault(place, (str(len(self.storages)), x))
         if first.dtype is not x.dtype:
             raise RuntimeError(
-                "[save] Cannot save multiple tensors or storages that view the same data as "
-                f"different types ({first.dtype!r} and {x.dtype!r}): clone one of them"
+                f"[save] one memory would be saved as {first.dtype!r} and as {x.dtype!r} (tensors "
+                "that view the same data as different types): clone one of them"
             )
         return "storage", NAMED[STORAGES[x.dtype.name]], key, str(x.device), x.flat.numel()
 
@@ -146,8 +146,7 @@ def save(
         write(f, "archive", records())
     else:
         raise AttributeError(
-            "[save] expected 'f' to be string, path, or a file-like object with a 'write' "
-            f"attribute, got {type(f).__name__}"
+            f"[save] f is a path or a file with a 'write' method, got {type(f).__name__}"
         )
 
 

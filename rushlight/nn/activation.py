@@ -48,7 +48,9 @@ class Hardtanh(Module):
             _warn_of_name("max_value", "max_val")
             max_val = max_value
         if max_val <= min_val:
-            raise AssertionError(f"max_val ({max_val}) must be greater than min_val ({min_val})")
+            raise AssertionError(
+                f"[Hardtanh] max_val is above min_val, got {max_val} and {min_val}"
+            )
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
     def forward(self, input):
@@ -172,9 +174,7 @@ class Softmax2d(Module):
 
     def forward(self, input):
         if input.dim() not in (3, 4):
-            raise ValueError(
-                f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead"
-            )
+            raise ValueError(f"[Softmax2d] takes (C, H, W) or (N, C, H, W), got {input.dim()} dims")
         return F.softmax(input, -3)
 
 

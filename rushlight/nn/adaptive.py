@@ -34,13 +34,13 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         super().__init__()
         cutoffs = list(cutoffs)
         if not cutoffs:
-            raise ValueError("cutoffs should be a sequence of length larger than 0")
+            raise ValueError("[AdaptiveLogSoftmaxWithLoss] cutoffs is empty")
         rising = all(a < b for a, b in zip(cutoffs, cutoffs[1:]))
         whole = all(int(c) == c for c in cutoffs)
         if not rising or not whole or cutoffs[0] <= 0 or cutoffs[-1] > n_classes - 1:
             raise ValueError(
-                "cutoffs should be a sequence of unique, positive integers sorted in an increasing "
-                "order, where each value is between 1 and n_classes-1"
+                "[AdaptiveLogSoftmaxWithLoss] cutoffs are integers from 1 to n_classes - 1, each "
+                "above the one before"
             )
         self.in_features = in_features
         self.n_classes = n_classes
@@ -67,20 +67,25 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     def forward(self, input, target):
         batched = target.dim() > 0
         if target.dim() > 1:
-            raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+            raise RuntimeError(
+                "[AdaptiveLogSoftmaxWithLoss] the target is one class or a vector of them"
+            )
         if batched and input.shape[0] != target.shape[0]:
-            raise RuntimeError("Input and target should have the same size in the batch dimension.")
+            raise RuntimeError(
+                "[AdaptiveLogSoftmaxWithLoss] input and target are batches of one size, got "
+                f"{list(input.shape)} and {list(target.shape)}"
+            )
         if input.dim() != target.dim() + 1:
             raise RuntimeError(
-                f"{target.dim()}D target tensor expects {target.dim() + 1}D input tensors, but "
-                f"found inputs with size {input.shape}"
+                f"[AdaptiveLogSoftmaxWithLoss] a target of {target.dim()} dims goes with an input "
+                f"of {target.dim() + 1}, got {list(input.shape)}"
             )
         input = input if batched else input.unsqueeze(0)
         target = target if batched else target.unsqueeze(0)
         if bool(((target < 0) | (target >= self.n_classes)).any()):
             raise RuntimeError(
-                f"Target values should be in [0, {self.n_classes - 1}], but values in range "
-                f"[{target.min().item()}, {target.max().item()}] were found. "
+                f"[AdaptiveLogSoftmaxWithLoss] classes are 0 to {self.n_classes - 1}, the target "
+                f"has {target.min().item()} to {target.max().item()}"
             )
         place, rows, found = target, [], []
         for i, low in enumerate(self.cutoffs[:-1]):

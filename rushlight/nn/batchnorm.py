@@ -153,9 +153,9 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input_dim(self, input):
         if input.dim() < 2:
-            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+            raise ValueError(f"[SyncBatchNorm] takes at least 2 dims, got {input.dim()}")
         if input.shape[1] == 0:
-            raise ValueError("SyncBatchNorm number of input channels should be non-zero")
+            raise ValueError("[SyncBatchNorm] the input has no channels")
 
     @classmethod
     def convert_sync_batchnorm(cls, module, process_group=None):
@@ -262,7 +262,8 @@ class GroupNorm(Module):
         super().__init__()
         if num_channels % num_groups:
             raise ValueError(
-                f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})"
+                f"[GroupNorm] num_channels={num_channels} is not divisible by "
+                f"num_groups={num_groups}"
             )
         self.num_groups = num_groups
         self.num_channels = num_channels

@@ -117,18 +117,12 @@ class Sequential(_Numbered):
 
     def __add__(self, other):
         if not isinstance(other, Sequential):
-            raise ValueError(
-                f"add operator supports only objects of Sequential class, but {type(other)} is "
-                "given."
-            )
+            raise ValueError(f"[Sequential] + takes another Sequential, got {type(other)}")
         return Sequential(*self, *other)
 
     def __iadd__(self, other):
         if not isinstance(other, Sequential):
-            raise ValueError(
-                f"add operator supports only objects of Sequential class, but {type(other)} is "
-                "given."
-            )
+            raise ValueError(f"[Sequential] += takes another Sequential, got {type(other)}")
         return self.extend(list(other))
 
     def __mul__(self, times):
@@ -152,7 +146,7 @@ class ModuleList(_Numbered):
     def extend(self, modules):
         if not isinstance(modules, Iterable):
             raise TypeError(
-                "ModuleList.extend should be called with an iterable, but got "
+                "[ModuleList.extend] should be called with an iterable, got "
                 + type(modules).__name__
             )
         return super().extend(modules)
@@ -236,7 +230,7 @@ def _pairs(entries, name):
     """(key, value) of a mapping, or of an iterable of pairs."""
     if not isinstance(entries, Iterable):
         raise TypeError(
-            f"{name}.update should be called with an iterable of key/value pairs, but got "
+            f"[{name}.update] takes a mapping or an iterable of key/value pairs, got "
             + type(entries).__name__
         )
     if hasattr(entries, "items"):
@@ -250,7 +244,7 @@ def _pairs(entries, name):
         pair = tuple(pair)
         if len(pair) != 2:
             raise ValueError(
-                f"{name} update sequence element #{i} has length {len(pair)}; 2 is required"
+                f"[{name}.update] number {i} of the pairs has length {len(pair)}; 2 is required"
             )
         pairs.append(pair)
     return pairs
@@ -295,7 +289,7 @@ class ParameterList(Module):
     def extend(self, values):
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(
-                "ParameterList.extend should be called with an iterable, but got "
+                "[ParameterList.extend] should be called with an iterable, got "
                 + type(values).__name__
             )
         for value in values:
@@ -324,11 +318,7 @@ class ParameterDict(Module):
 
     def _attribute(self, key):
         if not isinstance(key, str):
-            raise TypeError(
-                "Index given to ParameterDict cannot be used as a key as it is not a string "
-                "(type is "
-                f"'{type_name(key)}')."
-            )
+            raise TypeError(f"[ParameterDict] keys are strings, got a '{type_name(key)}'")
         return key
 
     def __getitem__(self, key):

@@ -63,11 +63,10 @@ class _ConvNd(Module):
                 f"Invalid padding string {padding!r}, should be one of {{'same', 'valid'}}"
             )
         if padding == "same" and any(s != 1 for s in self.stride):
-            raise ValueError("padding='same' is not supported for strided convolutions")
+            raise ValueError("[conv] padding='same' needs a stride of 1")
         if padding_mode not in PADDING_MODES:
             raise ValueError(
-                f"padding_mode must be one of {set(PADDING_MODES)}, but got "
-                f"padding_mode='{padding_mode}'"
+                f"[conv] padding_mode is one of {set(PADDING_MODES)}, got {padding_mode!r}"
             )
         shape = (
             (in_channels, out_channels // groups)
@@ -248,8 +247,8 @@ class _ConvTranspose(_ConvNd):
             wanted = wanted[-dims:]
         if len(wanted) != dims:
             raise ValueError(
-                f"ConvTranspose{dims}D: for {input.dim()}D input, output_size must have {dims} or "
-                f"{input.dim()} elements (got {len(output_size)})"
+                f"[ConvTranspose{dims}d] output_size has {dims} or {input.dim()} values for this "
+                f"input, got {len(output_size)}"
             )
         least = [
             (n - 1) * s - 2 * p + d * (k - 1) + 1
@@ -260,8 +259,8 @@ class _ConvTranspose(_ConvNd):
         most = [n + s - 1 for n, s in zip(least, self.stride)]
         if any(not low <= n <= high for n, low, high in zip(wanted, least, most)):
             raise ValueError(
-                f"requested an output size of {list(wanted)}, but valid sizes range from {least} "
-                f"to {most} (for an input of {list(input.shape[-dims:])})"
+                f"[conv_transpose] an output of {list(wanted)} cannot be: "
+                f"{list(input.shape[-dims:])} gives from {least} to {most}"
             )
         return tuple(n - low for n, low in zip(wanted, least))
 

@@ -52,7 +52,8 @@ class Embedding(Module):
         else:
             if list(_weight.shape) != [num_embeddings, embedding_dim]:
                 raise AssertionError(
-                    "Shape of weight does not match num_embeddings and embedding_dim"
+                    f"[Embedding] the weight has shape {list(_weight.shape)}, num_embeddings and "
+                    f"embedding_dim say {[num_embeddings, embedding_dim]}"
                 )
             self.weight = Parameter(_weight, requires_grad=not _freeze)
 
@@ -68,7 +69,7 @@ class Embedding(Module):
         gradient.
         """
         if embeddings.dim() != 2:
-            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+            raise AssertionError(f"[Embedding] a table has 2 dims, got {list(embeddings.shape)}")
         rows, columns = embeddings.shape
         return cls(
             rows, columns, padding_idx=padding_idx, _weight=embeddings, _freeze=freeze, **options
@@ -139,7 +140,8 @@ class EmbeddingBag(Module):
         else:
             if list(_weight.shape) != [num_embeddings, embedding_dim]:
                 raise AssertionError(
-                    "Shape of weight does not match num_embeddings and embedding_dim"
+                    f"[EmbeddingBag] the weight has shape {list(_weight.shape)}, num_embeddings "
+                    f"and embedding_dim say {[num_embeddings, embedding_dim]}"
                 )
             self.weight = Parameter(_weight)
 
@@ -151,7 +153,7 @@ class EmbeddingBag(Module):
         gradient.
         """
         if embeddings.dim() != 2:
-            raise ValueError("Embeddings parameter is expected to be 2-dimensional")
+            raise ValueError(f"[EmbeddingBag] a table has 2 dims, got {list(embeddings.shape)}")
         bag = cls(*embeddings.shape, _weight=embeddings, **options)
         bag.weight.requires_grad = not freeze
         return bag

@@ -17,13 +17,11 @@ class Flatten(Module):
         for dim in (self.start_dim, self.end_dim):
             if not -max(ndim, 1) <= dim < max(ndim, 1):
                 raise IndexError(
-                    f"Dimension out of range (expected to be in range of [{-max(ndim, 1)}, "
-                    f"{max(ndim, 1) - 1}], but got "
-                    f"{dim})"
+                    f"[Flatten] dim {dim} is out of range: {-max(ndim, 1)} to {max(ndim, 1) - 1}"
                 )
         first, last = self.start_dim % max(ndim, 1), self.end_dim % max(ndim, 1)
         if first > last:
-            raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
+            raise RuntimeError("[Flatten] start_dim cannot come after end_dim")
         merged = 1
         for size in shape[first : last + 1]:
             merged *= size

@@ -173,9 +173,8 @@ class BackwardTaps:
         """
         if not isinstance(result, (Tensor, tuple)):
             warnings.warn(
-                "For backward hooks to be called, module output should be a Tensor or a tuple of "
-                "Tensors but received "
-                f"{type(result)}",
+                "[Module] backward hooks watch the output, which is a Tensor or a tuple of them, "
+                f"got {type(result)}",
                 stacklevel=3,
             )
             return result
@@ -195,9 +194,8 @@ class BackwardTaps:
         self.grad_output = gradients
         if not self.inputs_tapped and self.hooks:
             warnings.warn(
-                "Full backward hook is firing when gradients are computed with respect to module "
-                "outputs since no "
-                "inputs require gradients.",
+                "[Module] no inputs require gradients: the full backward hook sees those of the "
+                "outputs alone",
                 stacklevel=2,
             )
             for hook in self.hooks:
@@ -206,9 +204,8 @@ class BackwardTaps:
                     isinstance(answer, tuple) and all(g is None for g in answer)
                 ):
                     raise RuntimeError(
-                        "Backward hook for Modules where no input requires gradient should "
-                        "always return None or "
-                        "None for all gradients."
+                        "[Module] no input requires a gradient, so a backward hook has none to "
+                        "replace: it returns None"
                     )
             self.grad_output = None
         return gradients
@@ -216,13 +213,8 @@ class BackwardTaps:
     def _input_gradients(self, gradients):
         if self.grad_output is None:
             raise RuntimeError(
-                "Module backward hook for grad_input is called before the grad_output one. This "
-                "happens because "
-                "the gradient in your nn.Module flows to the Module's input without passing "
-                "through the Module's "
-                "output. Make sure that the output depends on the input and that the loss is "
-                "computed based on "
-                "the output."
+                "[Module] the gradient of the input came before that of the output: does the "
+                "output depend on the input, and the loss on the output?"
             )
         for hook in self.hooks:
             gradients = _replaced(

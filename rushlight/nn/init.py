@@ -47,9 +47,7 @@ def fans(tensor):
     ValueError for fewer than two dims.
     """
     if tensor.dim() < 2:
-        raise ValueError(
-            "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions"
-        )
+        raise ValueError("[init] a tensor of fewer than 2 dimensions has no fan in and fan out")
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
@@ -85,8 +83,8 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     """Values from N(mean, std^2) cut to [a, b], by inversion of the distribution function."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
-            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of "
-            "values may be incorrect.",
+            "[trunc_normal_] the mean is more than 2 std outside [a, b]: few draws fall inside, "
+            "and the values will not be distributed well",
             stacklevel=2,
         )
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2.0))) for bound in (a, b))
@@ -135,7 +133,7 @@ def eye_(tensor):
 def dirac_(tensor, groups=1):
     """A convolution weight (out, in, ...) that hands its input channels through."""
     if tensor.dim() not in (3, 4, 5):
-        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+        raise ValueError("[dirac_] takes the weight of a convolution: 3 to 5 dims")
     if tensor.shape[0] % groups:
         raise ValueError("dim 0 must be divisible by groups")
     outputs = tensor.shape[0] // groups
@@ -161,7 +159,10 @@ def xavier_normal_(tensor, gain=1.0, generator=None):
 
 def _is_empty(tensor):
     if 0 in tensor.shape:
-        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+        warnings.warn(
+            "[init] a zero-element tensor is left as it is: zero-element means nothing to fill",
+            stacklevel=3,
+        )
         return True
     return False
 
@@ -190,7 +191,7 @@ def orthogonal_(tensor, gain=1, generator=None):
     QR factorisation with a positive diagonal does.
     """
     if tensor.dim() < 2:
-        raise ValueError("Only tensors with 2 or more dimensions are supported")
+        raise ValueError("[orthogonal_] takes 2 or more dimensions")
     if tensor.numel() == 0:
         return tensor
     rows = tensor.shape[0]
@@ -230,7 +231,7 @@ def _without_underscore(function):
 
     def older(*args, **kwargs):
         warnings.warn(
-            f"`nn.init.{name[:-1]}` is now deprecated in favor of `nn.init.{name}`.",
+            f"`nn.init.{name[:-1]}` is the older name of `nn.init.{name}`",
             FutureWarning,
             stacklevel=2,
         )

@@ -116,8 +116,8 @@ class LazyLinear(LazyModuleMixin, Linear):
         if self.in_features == 0:  # a checkpoint gave the shapes
             if input.shape[-1] != self.weight.shape[-1]:
                 raise AssertionError(
-                    f"The in_features inferred from input: {input.shape[-1]} is not equal to "
-                    f"in_features from self.weight: {self.weight.shape[-1]}"
+                    f"[LazyLinear] the input has {input.shape[-1]} features, the weight "
+                    f"{self.weight.shape[-1]}"
                 )
             self.in_features = input.shape[-1]
 
@@ -139,8 +139,8 @@ class _LazyConv(LazyModuleMixin):
         dims = self._dims
         if input.dim() not in (dims + 1, dims + 2):
             raise RuntimeError(
-                f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to "
-                f"{type(self).__name__}, but got input of size: {input.shape}"
+                f"[{type(self).__name__}] takes {dims + 1} dims, or {dims + 2} in a batch, got "
+                f"{input.shape}"
             )
         self.in_channels = input.shape[-dims - 1]
         if self.in_channels % self.groups:

@@ -97,8 +97,7 @@ class NLLLoss2d(NLLLoss):
 
     def __init__(self, *args, **kwargs):
         warnings.warn(
-            "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in "
-            "replacement",
+            "[NLLLoss2d] an older name: NLLLoss does the same",
             FutureWarning,
             stacklevel=2,
         )
@@ -264,9 +263,7 @@ class TripletMarginLoss(_Loss):
     ):
         super().__init__(size_average, reduce, reduction)
         if margin <= 0:
-            raise ValueError(
-                f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead"
-            )
+            raise ValueError(f"[TripletMarginLoss] margin is greater than 0, got {margin}")
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor, positive, negative):
@@ -289,8 +286,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         super().__init__(reduction=reduction)
         if margin <= 0:
             raise ValueError(
-                "TripletMarginWithDistanceLoss: expected margin to be greater than 0, got "
-                f"{margin} instead"
+                f"[TripletMarginWithDistanceLoss] margin is greater than 0, got {margin}"
             )
         self.distance_function = distance_function or PairwiseDistance()
         self.margin, self.swap = margin, swap

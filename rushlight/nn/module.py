@@ -119,9 +119,8 @@ class Module(Hooked):
                         import warnings
 
                         warnings.warn(
-                            "module forward hook with ``always_call=True`` raised an exception "
-                            "that was silenced as "
-                            f"another error was raised in forward: {error}",
+                            "[Module] an always_call hook raised after forward had raised; this "
+                            f"one is only told of: {error}",
                             stacklevel=2,
                         )
             raise
@@ -133,8 +132,8 @@ class Module(Hooked):
                 if answer is not None:
                     if not (isinstance(answer, tuple) and len(answer) == 2):
                         raise RuntimeError(
-                            "forward pre-hook must return None or a tuple of (new_args, "
-                            f"new_kwargs), but got {answer}."
+                            "[Module] a forward pre-hook with kwargs must return None or a tuple "
+                            f"(args, kwargs), got {answer}"
                         )
                     args, kwargs = answer
             else:
@@ -191,10 +190,8 @@ class Module(Hooked):
             )
         if param is not None and param.grad_fn is not None:
             raise ValueError(
-                f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
-                "created explicitly. To "
-                f"express '{name}' as a function of another Tensor, compute the value in the "
-                "forward() method."
+                f"[Module] '{name}' would be a parameter that was computed (it is not a leaf): "
+                "compute it in forward()"
             )
         self._parameters[name] = param
         self._changed()
@@ -371,7 +368,7 @@ class Module(Hooked):
         submodule.
         """
         if not target:
-            raise ValueError("Cannot set the submodule without a target name!")
+            raise ValueError("[set_submodule] the target's name is empty")
         path, _, name = target.rpartition(".")
         parent = self.get_submodule(path)
         if strict and not hasattr(parent, name):
@@ -500,10 +497,7 @@ class Module(Hooked):
         """
         device, dtype, layout = _parse_to(*args, **kwargs)
         if dtype is not None and not dtype.is_floating_point and not dtype.is_complex:
-            raise TypeError(
-                "nn.Module.to only accepts floating point or complex dtypes, but got desired "
-                f"dtype={dtype}"
-            )
+            raise TypeError(f"[Module.to] parameters can become floating or complex, not {dtype}")
         options = {} if device is None else {"device": device}
 
         def convert(tensor):
@@ -512,8 +506,8 @@ class Module(Hooked):
                 cast["memory_format"] = layout
             if device is not None and tensor.is_meta and str(device) != "meta":
                 raise NotImplementedError(
-                    "Cannot copy out of meta tensor; no data! Please use Module.to_empty() instead "
-                    "of Module.to() when moving module from meta to a different device."
+                    "[Module.to] Cannot copy out of meta tensors, which hold no data: use "
+                    "Module.to_empty()"
                 )
             return tensor.to(**options, **cast) if options or cast else tensor
 

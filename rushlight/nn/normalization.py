@@ -116,7 +116,7 @@ class CrossMapLRN2d(Module):
 
     def forward(self, input):
         if input.dim() != 4:
-            raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+            raise ValueError(f"[CrossMapLRN2d] takes (N, C, H, W), got {input.dim()} dims")
         reach, squares = (self.size - 1) // 2, input * input
         total = F.channel_windows(squares, reach, reach)
         behind = input.shape[1] - reach - 1  # channels whose window begins after channel 0

@@ -95,10 +95,8 @@ _OPERATORS = (
 def _refuse(self, name):
     kind = type(self).__name__
     raise ValueError(
-        f"Attempted to use an uninitialized parameter in Tensor.{name}. This error happens when "
-        f"you are using a `LazyModule` or explicitly manipulating `rushlight.nn.parameter.{kind}` "
-        "objects. When using LazyModules Call `forward` with a dummy batch to initialize the "
-        "parameters before calling rushlight functions"
+        f"[Tensor.{name}] the parameter is uninitialized (a lazy module's "
+        f"`rushlight.nn.parameter.{kind}`): call forward once first"
     )
 
 
@@ -118,16 +116,14 @@ class UninitializedTensorMixin:
     @property
     def shape(self):
         raise RuntimeError(
-            "Can't access the shape of an uninitialized parameter or buffer. This error usually "
-            "happens in `load_state_dict` when trying to load an uninitialized parameter into an "
-            "initialized one. Call `forward` to initialize the parameters before accessing their "
-            "attributes."
+            "[UninitializedParameter] the shape of an uninitialized parameter is not known: call "
+            "forward once before reading it or loading it into an initialized one"
         )
 
     def share_memory_(self):
         raise RuntimeError(
-            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to "
-            "initialize the parameters before calling `module.share_memory()`."
+            "[UninitializedParameter] there is no memory to share yet: call forward once before "
+            "share_memory()"
         )
 
     def materialize(self, shape, device=None, dtype=None):

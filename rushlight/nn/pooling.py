@@ -235,18 +235,16 @@ class _FractionalMaxPool(Module):
         name, dims = type(self).__name__, self._dims
         each = lambda v: tuple(v) if isinstance(v, (list, tuple)) else (v,) * dims  # noqa: E731
         if output_size is None and output_ratio is None:
-            raise ValueError(
-                f"{name} requires specifying either an output size, or a pooling ratio"
-            )
+            raise ValueError(f"[{name}] needs output_size or output_ratio")
         if output_size is not None and output_ratio is not None:
-            raise ValueError("only one of output_size and output_ratio may be specified")
+            raise ValueError(f"[{name}] takes output_size or output_ratio, got both")
         self.kernel_size = each(kernel_size)
         self.return_indices = return_indices
         self.register_buffer("_random_samples", _random_samples)
         self.output_size = None if output_size is None else each(output_size)
         self.output_ratio = None if output_ratio is None else each(output_ratio)
         if self.output_ratio is not None and not all(0 < r < 1 for r in self.output_ratio):
-            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+            raise ValueError(f"[{name}] a ratio lies strictly between 0 and 1, got {output_ratio}")
 
     def forward(self, input):
         return self._function(

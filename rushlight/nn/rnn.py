@@ -51,14 +51,13 @@ class RNNBase(Module):
         rate = float(dropout)
         if not 0 <= rate <= 1 or isinstance(dropout, bool):
             raise ValueError(
-                "dropout should be a number in range [0, 1] representing the probability of an "
-                "element being zeroed"
+                f"[{type(self).__name__}] dropout is a probability, a number in [0, 1], got "
+                f"{dropout!r}"
             )
         if dropout > 0 and num_layers == 1:
             warnings.warn(
-                "dropout option adds dropout after all but last recurrent layer, so non-zero "
-                f"dropout expects num_layers greater than 1, but got dropout={dropout} and "
-                f"num_layers={num_layers}",
+                f"[RNN] dropout={dropout} acts between layers, and num_layers={num_layers} leaves "
+                "none between",
                 stacklevel=3,
             )
         _check_type("bias", bias, bool)
@@ -70,11 +69,9 @@ class RNNBase(Module):
         if num_layers <= 0:
             raise ValueError("num_layers must be greater than zero")
         if proj_size < 0:
-            raise ValueError(
-                "proj_size should be a positive integer or zero to disable projections"
-            )
+            raise ValueError("[RNN] proj_size is not negative")
         if proj_size >= hidden_size:
-            raise ValueError("proj_size has to be smaller than hidden_size")
+            raise ValueError("[RNN] proj_size is below hidden_size")
         if mode not in GATES:
             raise ValueError("Unrecognized RNN mode: " + mode)
         self.mode = mode
@@ -139,16 +136,16 @@ class RNNBase(Module):
         own = self._flat_weights[0].dtype
         if input.dtype != own and not casting.enabled():
             raise ValueError(
-                f"RNN input dtype ({input.dtype}) does not match weight dtype ({own}). Convert "
-                f"input: input.to({own}), or convert model: model.to({input.dtype})"
+                f"[{type(self).__name__}] the input is {input.dtype}, the weights {own}: "
+                f"input.to({own}) or model.to({input.dtype})"
             )
         expected = 3 if batch_sizes is None else 2
         if input.dim() != expected:
             raise RuntimeError(f"input must have {expected} dimensions, got {input.dim()}")
         if self.input_size != input.shape[-1]:
             raise RuntimeError(
-                "input.size(-1) must be equal to input_size. Expected "
-                f"{self.input_size}, got {input.shape[-1]}"
+                f"[{type(self).__name__}] the last dim holds input_size={self.input_size} "
+                f"features, got {input.shape[-1]}"
             )
 
     def _state_shape(self, batch, width):
@@ -187,7 +184,7 @@ class RNNBase(Module):
             sorted_indices = unsorted_indices = None
             if input.dim() not in (2, 3):
                 kind = "D tensor instead" if name == "RNN" else "D instead"
-                raise ValueError(f"{name}: Expected input to be 2D or 3D, got {input.dim()}{kind}")
+                raise ValueError(f"[{name}] takes 2 dims, or 3 in a batch, got {input.dim()}{kind}")
             batched = input.dim() == 3
             if not batched:
                 input = input.unsqueeze(1)
@@ -196,7 +193,7 @@ class RNNBase(Module):
             self.check_input(input, None)
             length, batch, width = input.shape
             if length == 0:
-                raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
+                raise RuntimeError("[RNN] an empty sequence")
             sizes, data = [batch] * length, input.reshape(length * batch, width)
         if hx is None:
             firsts = self._first_states(sizes[0], data)
@@ -264,7 +261,7 @@ class _OneState(RNNBase):
 
 def _no_projection(options):
     if "proj_size" in options:
-        raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        raise ValueError("[RNN] proj_size is the LSTM's: it is not supported here")
 
 
 class RNN(_OneState):
@@ -317,8 +314,8 @@ class LSTM(RNNBase):
         if h.dim() != (3 if batched else 2) or c.dim() != h.dim():
             kind = "batched 3" if batched else "unbatched 2"
             raise RuntimeError(
-                f"For {kind}-D input, hx and cx should also be {kind[-1]}-D but got "
-                f"({h.dim()}-D, {c.dim()}-D) tensors"
+                f"[LSTM] a {kind}-D input goes with hx and cx of {kind[-1]} dims, got {h.dim()} "
+                f"and {c.dim()}"
             )
         if not batched:
             h, c = h.unsqueeze(1), c.unsqueeze(1)
@@ -374,9 +371,9 @@ class RNNCellBase(Module):
         """(input, state) as matrices, and whether they were."""
         name = type(self).__name__
         if input.dim() not in (1, 2):
-            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
+            raise ValueError(f"[{name}] the input has 1 or 2 dims, got {input.dim()}")
         if hx is not None and hx.dim() not in (1, 2):
-            raise ValueError(f"{name}: Expected hidden to be 1D or 2D, got {hx.dim()}D instead")
+            raise ValueError(f"[{name}] the hidden state has 1 or 2 dims, got {hx.dim()}")
         batched = input.dim() == 2
         input = input if batched else input.unsqueeze(0)
         if hx is None:
@@ -434,12 +431,10 @@ class LSTMCell(RNNCellBase):
 
     def forward(self, input, hx=None):
         if input.dim() not in (1, 2):
-            raise ValueError(f"LSTMCell: Expected input to be 1D or 2D, got {input.dim()}D instead")
+            raise ValueError(f"[LSTMCell] the input has 1 or 2 dims, got {input.dim()}")
         for i, state in enumerate(hx or ()):
             if state.dim() not in (1, 2):
-                raise ValueError(
-                    f"LSTMCell: Expected hx[{i}] to be 1D or 2D, got {state.dim()}D instead"
-                )
+                raise ValueError(f"[LSTMCell] hx[{i}] has 1 or 2 dims, got {state.dim()}")
         h, c = hx or (None, None)
         input, h, batched = self._checked(input, h)
         if c is None:

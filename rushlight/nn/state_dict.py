@@ -89,7 +89,7 @@ def load_state(module, state, strict, assign):
     RuntimeError, PyTorch's text: a size differs, or (strict) a key is missing or unexpected.
     """
     if not hasattr(state, "keys") or not hasattr(state, "items"):
-        raise TypeError(f"Expected state_dict to be dict-like, got {type(state)}.")
+        raise TypeError(f"[load_state_dict] Expected state_dict to be dict-like, got {type(state)}")
     missing, unexpected, errors, copies = [], [], [], []
     metadata = getattr(state, "_metadata", None)
     state = OrderedDict(state)
@@ -121,9 +121,7 @@ def load_state(module, state, strict, assign):
     for hook, owner in post_hooks:
         if hook(owner, keys) is not None:
             raise AssertionError(
-                "Hooks registered with ``register_load_state_dict_post_hook`` are not expected "
-                "to return new "
-                "values, if incompatible_keys need to be modified, it should be done inplace."
+                "[load_state_dict] a post-hook changes incompatible_keys in place and returns None"
             )
     judge(module, keys, errors, strict)
     return keys
@@ -167,11 +165,7 @@ def load_own_state(module, state, prefix, local_metadata, strict, missing, unexp
             continue
         given = state[key]
         if not isinstance(given, Tensor):
-            errors.append(
-                f'While copying the parameter named "{key}", expected Tensor or Tensor-like '
-                "object from checkpoint but "
-                f"received {type(given)}"
-            )
+            errors.append(f"'{key}': the checkpoint holds a {type(given)}, which is no tensor")
             continue
         if is_lazy(target):  # and what is given: neither has a shape or values
             continue
@@ -215,20 +209,14 @@ def _load_extra_state(module, state, prefix, strict, missing, unexpected, prepar
 
 
 def size_mismatch(key, given, target):
-    return (
-        f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, the "
-        "shape in current model is "
-        f"{target.shape}."
-    )
+    return f"size mismatch for {key}: {given.shape} in the checkpoint, {target.shape} in the model."
 
 
 def copy_tensor(module, name, key, target, given):
     if target.is_meta and not given.is_meta:
         warnings.warn(
-            f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter "
-            "in the current model, which is a no-op. (Did you mean to pass `assign=True` to assign "
-            "items in the state dictionary to their corresponding key in the module instead of "
-            "copying them in place?)",
+            f"for {key}: values cannot be copied into a meta parameter, so nothing was loaded: "
+            "assign=True would put the checkpoint's tensor in its place",
             UserWarning,
             stacklevel=2,
         )
@@ -236,9 +224,8 @@ def copy_tensor(module, name, key, target, given):
         target.copy_(given)
     except Exception as error:
         raise RuntimeError(
-            f'While copying the parameter named "{key}", whose dimensions in the model are '
-            f"{target.shape} and whose "
-            f"dimensions in the checkpoint are {given.shape}, an exception occurred : {error.args}."
+            f"'{key}' ({target.shape} in the model, {given.shape} in the checkpoint) could not be "
+            f"copied: {error.args}"
         ) from error
 
 

@@ -345,9 +345,9 @@ class Transformer(Module):
         if src.dim() == 3:
             batch = 0 if self.batch_first else 1
             if src.shape[batch] != tgt.shape[batch]:
-                raise RuntimeError("the batch number of src and tgt must be equal")
+                raise RuntimeError("[Transformer] src and tgt are batches of one size")
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
-            raise RuntimeError("the feature number of src and tgt must be equal to d_model")
+            raise RuntimeError("[Transformer] src and tgt have d_model features")
         memory = self.encoder(
             src,
             mask=src_mask,

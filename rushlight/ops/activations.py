@@ -138,7 +138,7 @@ def hardshrink(x, lambd):
 def glu(x, dim):
     """The first half along `dim`, each element times the sigmoid of its partner in the second half."""
     if not x.rank or x.shape[dim] % 2:
-        raise RuntimeError(f"[glu] Halving dimension must be even, but dimension {dim} is of {list(x.shape)}")
+        raise RuntimeError(f"[glu] dim {dim} of {list(x.shape)} has an odd size, which has no two halves")
     promotion.accept("glu", x.dtype, 2)
     half = x.shape[dim] // 2
     return mul(slice(x, dim, 0, half, 1), sigmoid(slice(x, dim, half, 2 * half, 1)))
@@ -155,11 +155,10 @@ def prelu(x, weight):
     """A slope below 0 that is a parameter: one for all, or one a channel (dim 1)."""
     n, channels = weight.numel(), x.shape[1] if x.rank > 1 else 1
     if weight.rank > 1:
-        raise RuntimeError(f"[prelu] expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.rank}")
+        raise RuntimeError(f"[prelu] weight is one number or a vector, got {weight.rank} dims")
     if n != 1:
         if n != channels:
-            raise RuntimeError("[prelu] Mismatch of parameter numbers and input channel size. Found parameter numbers = "
-                               f"{n} and channel size = {channels}.")
+            raise RuntimeError(f"[prelu] {n} weights for {channels} channels")
         weight = reshape(weight, (1, n, *(1,) * (x.rank - 2)))
     elif weight.rank:
         weight = reshape(weight, ())

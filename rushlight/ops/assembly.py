@@ -166,14 +166,17 @@ def padded(x, pad, value):
     """Sizes with (before, after) pairs added, from the last dim on. Negative ones cut off."""
     shape = list(x.shape)
     if len(pad) % 2 or len(pad) > 2 * len(shape):
-        raise RuntimeError(f"[constant_pad_nd] Length of pad must be even and no more than twice the number of dimensions of the "
-                           f"input. Pad length is {len(pad)} while the input has {len(shape)} dimensions.")
+        raise RuntimeError(
+            f"[constant_pad_nd] pad has two numbers a dim, for at most {len(shape)} dims, got {len(pad)} numbers"
+        )
     for i in range(len(pad) // 2):
         d = len(shape) - 1 - i
         shape[d] = shape[d] + pad[2 * i] + pad[2 * i + 1]
         if isinstance(shape[d], int) and shape[d] < 0:
-            raise RuntimeError(f"[constant_pad_nd] The input size {x.shape[d]}, plus negative padding {pad[2 * i]} and "
-                               f"{pad[2 * i + 1]} resulted in a negative output size, which is invalid.")
+            raise RuntimeError(
+                f"[constant_pad_nd] a dim of size {x.shape[d]} has less to cut off than {pad[2 * i]} and "
+                f"{pad[2 * i + 1]}"
+            )
     return tuple(shape)
 
 

@@ -51,16 +51,25 @@ def attention_weights_backward(g, y, scale, dim):
 
 def checked(q, k, v, mask, is_causal):
     if not q.dtype == k.dtype == v.dtype:
-        raise RuntimeError("[scaled_dot_product_attention] Expected query, key, and value to have the same dtype, but got query.dtype: "
-                           f"{q.dtype} key.dtype: {k.dtype} and value.dtype: {v.dtype} instead.")
+        raise RuntimeError(
+            f"[scaled_dot_product_attention] query, key and value have the same dtype, got {q.dtype}, {k.dtype} and "
+            f"{v.dtype}"
+        )
     if min(q.rank, k.rank, v.rank) < 2:
-        raise RuntimeError("[scaled_dot_product_attention] Expected query, key, and value to all be at least 2 dimensional, but got "
-                           f"{q.layout}, {k.layout} and {v.layout}")
+        raise RuntimeError(
+            f"[scaled_dot_product_attention] query, key and value have at least 2 dims, got {q.layout}, {k.layout} "
+            f"and {v.layout}"
+        )
     if mask is not None and is_causal:
-        raise RuntimeError("[scaled_dot_product_attention] Explicit attn_mask should not be set when is_causal=True")
+        raise RuntimeError(
+            "[scaled_dot_product_attention] attn_mask should not be set beside is_causal=True, which is a mask "
+            "itself"
+        )
     if mask is not None and mask.dtype not in ("bool", "float32", q.dtype):
-        raise RuntimeError("[scaled_dot_product_attention] Expected attn_mask dtype to be bool or float or to match query dtype, but got "
-                           f"attn_mask.dtype: {mask.dtype} and query.dtype: {q.dtype} instead.")
+        raise RuntimeError(
+            f"[scaled_dot_product_attention] attn_mask is bool, float32 or of the query's dtype {q.dtype}, got "
+            f"{mask.dtype}"
+        )
 
 
 def attended(q, k, v, mask, is_causal, scale, enable_gqa, drop=lambda weights: weights):

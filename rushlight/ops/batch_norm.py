@@ -319,17 +319,17 @@ def native_group_norm(x, weight, bias, n, c, pixels, groups, eps):
 def group_norm(x, groups, weight, bias, eps, _):
     """Rows of num_groups groups of channels, each brought to mean 0 and deviation 1."""
     if x.rank < 2:
-        raise RuntimeError(f"[group_norm] Expected at least 2 dimensions for input tensor but received {x.rank}")
+        raise RuntimeError(f"[group_norm] takes at least 2 dimensions, got {x.rank}")
     n, c = x.shape[:2]
     if groups <= 0:
-        raise RuntimeError(f"[group_norm] Expected num groups to be greater than 0, got {groups}")
+        raise RuntimeError(f"[group_norm] num_groups is positive, got {groups}")
     if c % groups:
-        raise RuntimeError(f"[group_norm] Expected number of channels in input to be divisible by num_groups, but got input of "
-                           f"shape {list(x.shape)} and num_groups={groups}")
+        raise RuntimeError(f"[group_norm] the channels of {list(x.shape)} are not divisible by num_groups={groups}")
     for name, v in (("weight", weight), ("bias", bias)):
         if v is not None and tuple(v.shape) != (c,):
-            raise ShapeError(f"[group_norm] Expected {name} to be a vector of size equal to the number of channels in input, but "
-                             f"got {name} of shape {list(v.shape)} and input of shape {list(x.shape)}")
+            raise ShapeError(
+                f"[group_norm] {name} has one number a channel of {list(x.shape)}, got shape {list(v.shape)}"
+            )
     return native_group_norm(x, weight, bias, n, c, product(x.shape[2:]), groups, eps)[0]
 
 

@@ -31,7 +31,7 @@ BOUNDS = (call(t(2, 3), -0.5, 0.5), call(t(2, 3), min=0.25), call(t(2, 3), max=0
 def clamp(x, low, high):
     """x, but at least `min` and at most `max`, where these are given; numbers or tensors."""
     if low is None and high is None:
-        raise RuntimeError("[clamp] At least one of 'min' or 'max' must not be None")
+        raise RuntimeError("[clamp] takes min or max, got neither")
     x = x if low is None else maximum(x, low)
     return x if high is None else minimum(x, high)
 

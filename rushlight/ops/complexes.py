@@ -21,7 +21,7 @@ from .views import select
 def view_as_real(x):
     """[..., 2]: the real and the imaginary parts."""
     if not dtypes.is_complex(x.dtype):
-        raise RuntimeError(f"[view_as_real] view_as_real is only supported for complex tensors, got {x.dtype}")
+        raise RuntimeError(f"[view_as_real] takes a complex tensor, got {x.dtype}")
     strides = (*(2 * s for s in x.strides), 1)
     return Layout((*x.shape, 2), strides, dtypes.real_of(x.dtype), 2 * x.offset, x.device)
 
@@ -37,8 +37,10 @@ def view_as_complex(x):
     if x.dtype not in ("float32", "float64"):
         raise RuntimeError(f"[view_as_complex] view_as_complex is only supported for float32 and float64 tensors, got {x.dtype}")
     if not x.rank or x.shape[-1] != 2 or x.strides[-1] != 1 or any(s % 2 for s in x.strides[:-1]):
-        raise ShapeError("[view_as_complex] Tensor must have a last dimension of size 2 and stride 1, and strides divisible by 2 "
-                         f"elsewhere, got shape {list(x.shape)} and strides {list(x.strides)}")
+        raise ShapeError(
+            "[view_as_complex] pairs of numbers are needed: a last dim of size 2 and stride 1, even strides "
+            f"elsewhere, got shape {list(x.shape)} and strides {list(x.strides)}"
+        )
     return Layout(x.shape[:-1], tuple(s // 2 for s in x.strides[:-1]), dtypes.complex_of(x.dtype), x.offset // 2, x.device)
 
 

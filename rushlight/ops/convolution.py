@@ -80,8 +80,7 @@ def each(value, nd, name, op):
     if len(value) == 1:
         return value * nd
     if len(value) != nd:
-        raise RuntimeError(f"[{op}] expected {name} to be a single integer value or a list of {nd} values to match the "
-                           f"convolution dimensions, but got {name}={list(value)}")
+        raise RuntimeError(f"[{op}] {name} is one number or {nd} of them, got {list(value)}")
     return value
 
 
@@ -111,14 +110,12 @@ def check(x, w, bias, stride, padding, dilation, transposed, output_padding, gro
     if any(isinstance(d, int) and d <= 0 for d in dilation):
         raise say("dilation should be greater than zero")
     if groups <= 0:
-        raise say(f"expected groups to be greater than 0, but got groups={groups}")
+        raise say(f"[convolution] groups is positive, got {groups}")
     shape = list(w.shape)
     if w.shape[0] < groups:
-        raise say(f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size "
-                  f"{shape} instead")
+        raise say(f"[convolution] groups={groups} needs that many filters, the weight has shape {shape}")
     if w.shape[0] % groups:
-        raise say(f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size "
-                  f"{shape} instead")
+        raise say(f"[convolution] the filters of a weight of shape {shape} are not divisible by groups={groups}")
     wanted = w.shape[0] if transposed else w.shape[1] * groups
     given = f"transposed={int(transposed)}" if transposed else f"groups={groups}"
     if x.shape[1] != wanted:
@@ -131,18 +128,21 @@ def check(x, w, bias, stride, padding, dilation, transposed, output_padding, gro
     if transposed:
         for o, s, d in zip(output_padding, stride, dilation):
             if o >= s and o >= d:
-                raise say(f"output padding must be smaller than either stride or dilation, but got output_padding "
-                          f"{list(output_padding)}, stride {list(stride)}, dilation {list(dilation)}")
+                raise say(
+                    f"[convolution] output_padding={list(output_padding)} is neither below stride={list(stride)} nor "
+                    f"below dilation={list(dilation)}"
+                )
         sizes = transposed_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding)
         if any(n <= 0 for n in sizes):
-            raise say(f"Given input size per channel: ({by(x.shape[2:])}). Calculated output size per channel: ({by(sizes)}). "
-                      "Output size is too small")
+            raise say(f"[convolution] an input of ({by(x.shape[2:])}) gives an empty output: ({by(sizes)})")
         return
     before, after = ends(padding, nd)
     padded = [n + a + b for n, a, b in zip(x.shape[2:], before, after)]
     if any(n < r for n, r in zip(padded, reach(w.shape[2:], dilation))):
-        raise say(f"Calculated padded input size per channel: ({by(padded)}). Kernel size: "
-                  f"({by(reach(w.shape[2:], dilation))}). Kernel size can't be greater than actual input size")
+        raise say(
+            f"[convolution] the kernel reaches over ({by(reach(w.shape[2:], dilation))}), more than the padded input "
+            f"({by(padded)})"
+        )
 
 
 def by(sizes):
@@ -301,8 +301,7 @@ def whole(x, w, bias, stride, padding, dilation, transposed, output_padding, gro
 def run(op, x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
     nd = int(op[-2])
     if x.rank not in (nd + 1, nd + 2):
-        raise RuntimeError(f"[{op}] Expected {nd + 1}D (unbatched) or {nd + 2}D (batched) input to {op}, but got input of size: "
-                           f"{list(x.shape)}")
+        raise RuntimeError(f"[{op}] takes {nd + 1} dims, or {nd + 2} in a batch, got {list(x.shape)}")
     if w.rank != nd + 2:
         raise RuntimeError(f"[{op}] expected weight of {nd + 2} dimensions, got {w.layout}")
     stride, dilation = each(stride, nd, "stride", op), each(dilation, nd, "dilation", op)
@@ -326,7 +325,7 @@ def named_padding(op, padding, kernel, stride, dilation):
     if padding != "same":
         raise RuntimeError(f"[{op}] Invalid padding string: '{padding}'")
     if any(s != 1 for s in stride):
-        raise RuntimeError(f"[{op}] padding='same' is not supported for strided convolutions")
+        raise RuntimeError(f"[{op}] padding='same' needs a stride of 1")
     total = [r - 1 for r in reach(kernel, dilation)]
     before = [n // 2 for n in total]
     return (*before, *(n - b for n, b in zip(total, before)))

@@ -125,7 +125,7 @@ def rows_of(x, order):
 def lu_factor_parts(x, pivot, check_errors):
     """(L below the diagonal and U, exchanges of rows from 1, the first pivot that is 0 from 1)."""
     if not pivot:
-        raise RuntimeError("[linalg.lu_factor] LU without pivoting is not implemented on the CPU")
+        raise RuntimeError("[linalg.lu_factor] pivot=False is for GPUs: there is no such factorization on the CPU")
     return lu_factors(x, 3 if check_errors else 0)
 
 

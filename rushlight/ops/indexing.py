@@ -50,7 +50,7 @@ def indexed_shape(shape, indices, dims, op="index"):
     try:
         common = broadcast_shape([i.shape for i in indices], op)
     except ShapeError:
-        raise IndexError(f"[{op}] shape mismatch: indexing tensors could not be broadcast together with shapes "
+        raise IndexError(f"[{op}] the indexing tensors do not broadcast: "
                          f"{', '.join(str(list(i.shape)) for i in indices)}") from None
     rest = [n for d, n in enumerate(shape) if d not in dims]
     at = dims[0] if tuple(dims) == tuple(range(dims[0], dims[0] + len(dims))) else 0
@@ -62,7 +62,7 @@ def indexed_dims(x, indices, dims):
         raise IndexError(f"[index] {len(indices)} index tensors for dims {list(dims)} of {x.layout}")
     empty = [d for d in dims if x.shape[d] == 0]
     if empty and all(i.numel() for i in indices):
-        raise IndexError(f"[index] index is out of bounds for dimension {empty[0]} with size 0")
+        raise IndexError(f"[index] dim {empty[0]} has size 0: any index is out of bounds")
     return tuple(dims)
 
 
@@ -110,8 +110,10 @@ def index_write(x, indices, values, dims, accumulate):
     if hasattr(values, "layout"):
         same_dtype("index_put", x, values, "source")
         if values.shape != shape and values.numel() != 1:
-            raise ShapeError(f"[index_put] shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
-                             f"indexing result of shape {list(shape)}")
+            raise ShapeError(
+                f"[index_put] values of shape {list(values.shape)} do not broadcast to the indexed shape "
+                f"{list(shape)}"
+            )
     return (ADD if accumulate else ASSIGN, 0 if hasattr(values, "layout") else NUMBER, *indexed_dims(x, indices, dims))
 
 
@@ -136,7 +138,7 @@ ALONG = t(3, dtype="int64", low=0, high=4)
 def along(op, x, dim, index):
     """The dim, checked; the index has one dim or none."""
     if index.rank > 1:
-        raise IndexError(f"[{op}] Index is supposed to be a vector, but got dim {index.rank} with size {list(index.shape)}")
+        raise IndexError(f"[{op}] index is a vector, got shape {list(index.shape)}, {index.rank} dims")
     return wrapped(dim, x.rank)
 
 
@@ -152,7 +154,7 @@ def selected_shape(x, dim, n):
 def index_select(x, dim, index):
     """x's slices at `index` (one dim, int32 or int64) along `dim`."""
     if index.dtype not in ("int32", "int64"):
-        raise RuntimeError(f"[index_select] Expected dtype int32 or int64 for index, got {index.dtype}")
+        raise RuntimeError(f"[index_select] index is int32 or int64, got {index.dtype}")
     return (along("index_select", x, dim, index),) if x.rank else ()
 
 
@@ -216,7 +218,7 @@ def _(g, dim, index, source):
 def index_fill(x, dim, index, value):
     """x with `value` at `index` along `dim`."""
     if index.dtype not in ("int32", "int64"):
-        raise IndexError(f"[index_fill] expected dtype int64 for index, got {index.dtype}")
+        raise IndexError(f"[index_fill] index is int64, got {index.dtype}")
     return (ASSIGN, NUMBER, *([along("index_fill", x, dim, index)] if x.rank else []))
 
 
@@ -236,7 +238,7 @@ def index_reduce(x, dim, index, source, reduce, include_self):
 
 def reduction(op, reduce):
     if reduce not in REDUCTIONS or op == "index_reduce" and reduce == "sum":
-        raise RuntimeError(f"[{op}] reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
+        raise RuntimeError(f"[{op}] reduce is one of sum, prod, mean, amax and amin, got {reduce}")
     return REDUCTIONS[reduce]
 
 
@@ -289,9 +291,9 @@ def reduced(g, x, out, source, reduce, include_self, read, add, fill, again):
 def take(x, at):
     """x's elements at positions of its C order; the shape is the index's."""
     if at.dtype != "int64":
-        raise RuntimeError(f"[take] Expected a long tensor for index, but got {at.dtype}")
+        raise RuntimeError(f"[take] index is int64, got {at.dtype}")
     if x.numel() == 0 and at.numel():
-        raise IndexError(f"[take] tried to take from an empty tensor, at {list(at.shape)} places")
+        raise IndexError(f"[take] there is nothing to take from an empty tensor, at {list(at.shape)} places")
     return index(reshape(x, (-1,)) if x.numel() else reshape(x, (0,)), [at], (0,))
 
 
@@ -300,11 +302,12 @@ def take(x, at):
 def put(x, at, source, accumulate):
     """x with source's elements at positions of its C order."""
     if at.dtype != "int64":
-        raise RuntimeError(f"[put_] Expected a long tensor for index, but got {at.dtype}")
+        raise RuntimeError(f"[put_] index is int64, got {at.dtype}")
     same_dtype("put_", x, source, "source")
     if at.numel() != source.numel():
-        raise IndexError(f"[put_] Expected source and index to have the same number of elements, but got source.numel() = "
-                         f"{source.numel()}, index.numel() = {at.numel()}")
+        raise IndexError(
+            f"[put_] source and index have the same number of elements, got {source.numel()} and {at.numel()}"
+        )
     n = product(x.shape)
     return reshape(index_write(reshape(x, (n,)), [reshape(at, (at.numel(),))], reshape(source, (at.numel(),)), (0,), accumulate), x.shape)
 
@@ -322,14 +325,15 @@ def take_along_dim(x, indices, dim):
     """gather after broadcasting all dims but `dim`; of the flattened tensors without one."""
     from .scattering import gather
     if indices.dtype != "int64":
-        raise RuntimeError(f"[take_along_dim] dtype of indices should be Long but got {dtypes.TABLE[indices.dtype].name}")
+        raise RuntimeError(f"[take_along_dim] indices are int64, got {dtypes.TABLE[indices.dtype].name}")
     from_end = lambda n: where(lt(indices, 0), indices + n, indices)
     if dim is None:
         n = product(x.shape)
         return gather(reshape(x, (n,)), 0, reshape(from_end(n), (product(indices.shape),)))
     if x.rank != indices.rank:
-        raise RuntimeError(f"[take_along_dim] input and indices should have the same number of dimensions, but got {x.rank} "
-                           f"dimensions for input, and {indices.rank} dimensions for indices")
+        raise RuntimeError(
+            f"[take_along_dim] input and indices have the same number of dims, got {x.rank} and {indices.rank}"
+        )
     dim = wrapped(dim, x.rank)
     indices = from_end(x.shape[dim])
     return gather(expand(x, broadcast_but(dim, x.shape, indices.shape)), dim, expand(indices, broadcast_but(dim, indices.shape, x.shape)))

@@ -154,8 +154,10 @@ def broadcast_shape(shapes, op="broadcast"):
         sizes = [n for n in column if not n == 1]
         for n in sizes[1:]:
             if n != sizes[0]:
-                raise ShapeError(f"[{op}] The size of tensor a ({sizes[0]}) must match the size of tensor b ({n}) at "
-                                 f"non-singleton dimension {d}: shapes {' and '.join(str(list(s)) for s in shapes)}")
+                raise ShapeError(
+                    f"[{op}] shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast: dim {d} has size "
+                    f"{sizes[0]} and {n}"
+                )
         out.append(sizes[0] if sizes else 1)
     return tuple(out)
 
@@ -167,11 +169,10 @@ def positive(dims, rank):
     dims = (dims,) if isinstance(dims, int) else dims
     for d in dims:
         if not -max(rank, 1) <= d < max(rank, 1):
-            raise IndexError(f"Dimension out of range (expected to be in range of [{-max(rank, 1)}, "
-                             f"{max(rank, 1) - 1}], but got {d})")
+            raise IndexError(f"dim {d} is out of range: {-max(rank, 1)} to {max(rank, 1) - 1}")
     found = tuple(sorted(d % max(rank, 1) for d in dims))
     if len(set(found)) < len(found):
-        raise RuntimeError(f"dim {next(d for d in found if found.count(d) > 1)} appears multiple times in the list of dims")
+        raise RuntimeError(f"dim {next(d for d in found if found.count(d) > 1)} is given twice")
     return found if rank else ()
 
 
@@ -459,8 +460,10 @@ class matmul(broadcast):
         if x.rank != y.rank or x.rank not in (2, 3):
             raise ShapeError(f"[{a.op_name}] expected two matrices (or two batches of them), got {x.layout} and {y.layout}")
         if not x.shape[-1] == y.shape[-2]:
-            raise ShapeError(f"[{a.op_name}] mat1 and mat2 shapes cannot be multiplied ({x.shape[-2]}x{x.shape[-1]} and "
-                             f"{y.shape[-2]}x{y.shape[-1]}): {list(x.shape)} and {list(y.shape)}")
+            raise ShapeError(
+                f"[{a.op_name}] {x.shape[-2]}x{x.shape[-1]} and {y.shape[-2]}x{y.shape[-1]} cannot be multiplied: "
+                f"shapes {list(x.shape)} and {list(y.shape)}"
+            )
         if x.rank == 3 and not x.shape[0] == y.shape[0]:
             raise ShapeError(f"[{a.op_name}] expected batches of equal size, got {x.layout} and {y.layout}")
         shape = (*x.shape[:-1], y.shape[-1])
@@ -483,13 +486,15 @@ class concatenated(broadcast):
         first = tensors[0]
         for i, x in enumerate(a.tensors):
             if x.rank == 0:
-                raise RuntimeError(f"[{a.op_name}] zero-dimensional tensor (at position {i}) cannot be concatenated")
+                raise RuntimeError(f"[{a.op_name}] tensor {i} has no dimensions, so nothing to be joined along")
         dim = positive(dim, first.rank)[0]
         total = 0
         for x in tensors:
             if x.rank != first.rank or any(not m == n for d, (m, n) in enumerate(zip(x.shape, first.shape)) if d != dim):
-                raise ShapeError(f"[{a.op_name}] Sizes of tensors must match except in dimension {dim}, got "
-                                 f"{first.layout} and {x.layout}")
+                raise ShapeError(
+                    f"[{a.op_name}] tensors are equal in size except along dim {dim}, got {first.layout} and "
+                    f"{x.layout}"
+                )
             total = total + x.shape[dim]
         return [dense([total if d == dim else n for d, n in enumerate(first.shape)], dtypes_[0], None, a.device)]
 
@@ -502,8 +507,10 @@ class stacked(broadcast):
         first = a.tensors[0]
         for i, x in enumerate(a.tensors):
             if tuple(x.shape) != tuple(first.shape):
-                raise RuntimeError(f"[{a.op_name}] expects each tensor to be equal size, but got {list(first.shape)} at entry 0 "
-                                   f"and {list(x.shape)} at entry {i}")
+                raise RuntimeError(
+                    f"[{a.op_name}] tensors of equal size are needed, got {list(first.shape)} and, as number {i}, "
+                    f"{list(x.shape)}"
+                )
         shape = list(first.shape)
         shape.insert(positive((a["dim"],), first.rank + 1)[0], len(a.tensors))
         return [dense(tuple(shape), dtypes_[0], None, a.device)]

@@ -58,8 +58,11 @@ def _(g, x, y, beta, alpha):
 def linear(x, weight, bias):
     if not x.shape[-1] == weight.shape[-1]:
         rows, columns = math.prod(x.shape[:-1]), x.shape[-1]
-        raise ShapeError(f"[linear] mat1 and mat2 shapes cannot be multiplied ({rows}x{columns} and {weight.shape[1]}x{weight.shape[0]}): input {x.layout} and weight {weight.layout} "
-                         f"(expected input.shape[-1] == weight.shape[1], got {x.shape[-1]} and {weight.shape[-1]})")
+        raise ShapeError(
+            f"[linear] input {x.layout} and weight {weight.layout} ({rows}x{columns} and "
+            f"{weight.shape[1]}x{weight.shape[0]}) cannot be multiplied: expected input.shape[-1] == "
+            f"weight.shape[1], got {x.shape[-1]} and {weight.shape[-1]}"
+        )
     flat = x if x.rank == 2 else folded(x, 1)
     y = transpose(weight, 0, 1)
     out = mm(flat, y) if bias is None else addmm(bias, flat, y)

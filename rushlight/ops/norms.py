@@ -22,7 +22,7 @@ NORMS = (call(t(3, 4)), call(t(3, 4), 1, 1), call(t(3, 4), 3, 0, True), call(t(3
 def linalg_vector_norm(x, ord, dim, keepdim, dtype):
     """The sum of |x|^ord, to the power 1 / ord; the largest (inf) or least (-inf) |x|; how many are not 0 (0)."""
     if dtypes.category(x.dtype) < 2:
-        raise RuntimeError(f"[linalg.vector_norm] Expected a floating point or complex tensor as input. Got {x.dtype}")
+        raise RuntimeError(f"[linalg.vector_norm] takes a floating or complex tensor, got {x.dtype}")
     if dtypes.is_complex(x.dtype) and dtype is not None and not dtypes.is_complex(dtype):
         raise RuntimeError(f"[linalg.vector_norm] dtype should be complex for complex inputs, but got {dtype}")
     x = x if dtype is None else x.to(dtype)
@@ -89,13 +89,13 @@ def cosine_similarity(x1, x2, dim, eps):
 def cdist(x1, x2, p, compute_mode):
     """The p-norm of every difference between a row of x1 and a row of x2."""
     if x1.rank < 2 or x2.rank < 2:
-        raise RuntimeError(f"[cdist] only supports at least 2D tensors, got {x1.layout} and {x2.layout}")
+        raise RuntimeError(f"[cdist] takes matrices of points or batches of them, got {x1.layout} and {x2.layout}")
     if not x1.shape[-1] == x2.shape[-1]:
-        raise RuntimeError(f"[cdist] X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
+        raise RuntimeError(f"[cdist] points of {x1.shape[-1]} and of {x2.shape[-1]} coordinates")
     if p < 0:
         raise RuntimeError(f"[cdist] only supports non-negative p values, got {p}")
     if compute_mode not in MODES:
-        raise ValueError(f"[cdist] {compute_mode} is not a valid value for compute_mode")
+        raise ValueError(f"[cdist] there is no compute_mode {compute_mode}")
     if p == 2 and by_products(x1.shape[-2], x2.shape[-2], compute_mode):
         batch = broadcast_shape([x1.shape[:-2], x2.shape[:-2]], "cdist")
         return euclidean_distances(*(expand(x, (*batch, *x.shape[-2:])) for x in (x1, x2)))
@@ -133,7 +133,7 @@ def _(g, x1, x2, out):
 def renorm(x, p, dim, maxnorm):
     """Slices along `dim` scaled down to a p-norm of at most maxnorm."""
     if x.rank < 2:
-        raise RuntimeError(f"[renorm] input needs at least 2 dimensions, got {x.rank} dimensions")
+        raise RuntimeError(f"[renorm] takes at least 2 dims, got {x.rank}")
     dim = wrapped(dim, x.rank)
     n = linalg_vector_norm(x, p, tuple(d for d in range(x.rank) if d != dim), True)
     return x * where(gt(n, maxnorm), maxnorm / (n + 1e-7), 1.0)

@@ -75,7 +75,7 @@ def row_shape(x, dim, keepdim):
 def chosen(op, x, dim):
     dim = wrapped(dim, x.rank)
     if x.rank and x.shape[dim] == 0:
-        raise IndexError(f"[{op}] Expected reduction dim {dim} to have non-zero size, got {list(x.shape)}")
+        raise IndexError(f"[{op}] dim {dim} of {list(x.shape)} is empty: it has no element to choose")
     return dim
 
 
@@ -97,7 +97,7 @@ def kthvalue(x, k, dim, keepdim):
     """The k-th least element (from 1) along `dim` and where it stands."""
     dim = chosen("kthvalue", x, dim)
     if not 1 <= k <= (x.shape[dim] if x.rank else 1):
-        raise RuntimeError(f"[kthvalue] selected number k out of range for dimension {dim}: k is {k}, shape {list(x.shape)}")
+        raise RuntimeError(f"[kthvalue] k={k} is out of range: dim {dim} of {list(x.shape)}")
     return dim, 0, k
 
 
@@ -165,9 +165,10 @@ def searched(op, sequence, values):
     if sequence.rank == 0:
         raise RuntimeError(f"[{op}] boundaries tensor should have at least one dimension, got {list(sequence.shape)}")
     if sequence.rank > 1 and tuple(sequence.shape[:-1]) != tuple(values.shape[:-1]):
-        raise RuntimeError(f"[{op}] boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "
-                           f"input value tensor must match, but we got boundaries tensor {list(sequence.shape)} and input value tensor "
-                           f"{list(values.shape)}")
+        raise RuntimeError(
+            f"[{op}] boundaries are a vector, or rows that go with those of the values: got {list(sequence.shape)} "
+            f"and {list(values.shape)}"
+        )
 
 
 @library("searchsorted.rows(Tensor sorted_sequence, Tensor self, Tensor? sorter, bool out_int32, bool right) -> Tensor", name="search_rows",
@@ -178,8 +179,9 @@ def search_rows(sequence, values, sorter, out_int32, right):
     """Where the values would be put into the sorted rows: before equal ones, or behind them (`right`)."""
     searched("searchsorted", sequence, values)
     if sorter is not None and tuple(sorter.shape) != tuple(sequence.shape):
-        raise RuntimeError(f"[searchsorted] boundary and sorter must have the same size, but got boundary tensor "
-                           f"{list(sequence.shape)} and got sorter tensor {list(sorter.shape)}")
+        raise RuntimeError(
+            f"[searchsorted] sorter has the shape {list(sequence.shape)} of the boundaries, got {list(sorter.shape)}"
+        )
     return (int(right),)
 
 
@@ -188,9 +190,9 @@ def search_rows(sequence, values, sorter, out_int32, right):
              samples=(call(t(1, low=0.0, high=1.0), t(2, 3)),))
 def searchsorted(sequence, values, out_int32, right, side, sorter):
     if side not in (None, "left", "right"):
-        raise RuntimeError(f"[searchsorted] side can only be 'left' or 'right' but got {side}")
+        raise RuntimeError(f"[searchsorted] side is 'left' or 'right', got {side}")
     if side == "left" and right:
-        raise RuntimeError("[searchsorted] side and right can't be set to opposites, got side of left while right was True")
+        raise RuntimeError("[searchsorted] side='left' and right=True contradict each other")
     found = search_rows(sequence, values, sorter, out_int32, right or side == "right")
     return found.to("int32") if out_int32 else found
 

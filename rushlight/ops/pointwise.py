@@ -73,8 +73,7 @@ def div(x, y, rounding_mode):
     if rounding_mode is None:
         return word.div(x, y)
     if rounding_mode not in ("trunc", "floor"):
-        raise RuntimeError("[div] expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-                           f"{rounding_mode!r}")
+        raise RuntimeError(f"[div] rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
     from .rounding import floor_divide, trunc_divide
     return trunc_divide(x, y) if rounding_mode == "trunc" else floor_divide(x, y)
 
@@ -290,7 +289,7 @@ def pow(x, exponent):
         x = to(x, "int64")
     if dtypes.category(x.dtype) < 2:
         if exponent < 0:
-            raise RuntimeError("[pow] Integers to negative integer powers are not allowed.")
+            raise RuntimeError("[pow] integers have no negative integer powers")
         if x.dtype == "bool":
             return clone(x) if exponent else logical_not(fill(x, False))
         return x * x if exponent == 2 else integer_power(x, exponent)
@@ -319,7 +318,7 @@ def square(x):
 @composition("positive(Tensor(a) self) -> Tensor(a)", samples=UNARY[:1])
 def positive(x):
     if x.dtype == "bool":
-        raise RuntimeError("[positive] The `+` operator, on a bool tensor is not supported.")
+        raise RuntimeError("[positive] takes no bool tensor")
     return TABLE["alias"](x)
 
 
@@ -441,7 +440,7 @@ def _(g, a, b, value):
 def addcdiv(x, a, b, value):
     """x + value * a / b."""
     if not dtypes.is_differentiable(a.dtype) and not dtypes.is_differentiable(b.dtype):
-        raise RuntimeError("[addcdiv] Integer division with addcdiv is no longer supported: give floating operands")
+        raise RuntimeError("[addcdiv] integers cannot be divided: give floating operands")
     return x + a * value / b
 
 
@@ -481,7 +480,7 @@ def _(g, out):
         variants=({}, {"approximate": "tanh"}), samples=UNARY + HALF + (call(t(2, 3), approximate="tanh"),))
 def gelu(x, approximate):
     if approximate not in ("none", "tanh"):
-        raise RuntimeError(f"[gelu] approximate argument must be either none or tanh, got {approximate!r}")
+        raise RuntimeError(f"[gelu] approximate is 'none' or 'tanh', got {approximate!r}")
     if approximate == "tanh":
         return 0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
     return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))

@@ -22,7 +22,7 @@ def tuple_of(value, nd, name, op):
     if len(value) == 1:
         return value * nd
     if len(value) != nd:
-        raise RuntimeError(f"[{op}] {name} must either be a single int, or a tuple of {nd} ints: got {list(value)}")
+        raise RuntimeError(f"[{op}] {name} is one int or {nd} of them, got {list(value)}")
     return value
 
 
@@ -41,25 +41,28 @@ def geometry(op, nd, x, kernel, stride, padding, dilation, ceil_mode):
     if x.rank not in (nd + 1, nd + 2):
         raise RuntimeError(f"[{op}] Expected {nd + 1}D or {nd + 2}D (batch mode) tensor for input, but got: {list(x.shape)}")
     if any(isinstance(n, int) and n == 0 for n in x.shape[x.rank - nd - 1:]):
-        raise RuntimeError(f"[{op}] Expected {nd + 1}D or {nd + 2}D (batch mode) tensor with optional 0 dim batch size for input, "
-                           f"but got: {list(x.shape)}")
+        raise RuntimeError(
+            f"[{op}] takes {nd + 1} dims, or {nd + 2} in a batch, none but the batch empty, got {list(x.shape)}"
+        )
     kernel = tuple_of(kernel, nd, "kernel_size", op)
     stride = kernel if stride is None or stride == () or stride == [] else tuple_of(stride, nd, "stride", op)
     padding, dilation = tuple_of(padding, nd, "padding", op), tuple_of(dilation, nd, "dilation", op)
     sizes = []
     for n, k, s, p, d in zip(x.shape[-nd:], kernel, stride, padding, dilation):
         if k <= 0:
-            raise RuntimeError(f"[{op}] kernel size should be greater than zero, but got kernel_size {list(kernel)}")
+            raise RuntimeError(f"[{op}] kernel_size is greater than 0, got {list(kernel)}")
         if s <= 0:
             raise RuntimeError(f"[{op}] stride should not be zero, but got stride {list(stride)}" if s == 0 else
-                               f"[{op}] stride should be greater than zero, but got stride {list(stride)}")
+                               f"[{op}] stride is greater than 0, got {list(stride)}")
         if d <= 0:
-            raise RuntimeError(f"[{op}] dilation should be greater than zero, but got dilation {list(dilation)}")
+            raise RuntimeError(f"[{op}] dilation is greater than 0, got {list(dilation)}")
         if p < 0:
-            raise RuntimeError(f"[{op}] pad must be non-negative, but got pad: {p}")
+            raise RuntimeError(f"[{op}] padding is non-negative, got {p}")
         if p > ((k - 1) * d + 1) // 2:
-            raise RuntimeError(f"[{op}] pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and "
-                               f"dilation={d}")
+            raise RuntimeError(
+                f"[{op}] padding={p} is more than half of what the kernel reaches over, kernel_size={k} and "
+                f"dilation={d}"
+            )
         room = n + 2 * p - d * (k - 1) - 1
         m = (room + (s - 1 if ceil_mode else 0)) // s + 1
         if ceil_mode and (m - 1) * s >= n + p:          # the last window must begin inside, or in the padding before
@@ -226,11 +229,10 @@ def adapted(op, nd, x, size):
     if x.rank not in (nd + 1, nd + 2):
         raise RuntimeError(f"[{op}] Expected {nd + 1}D or {nd + 2}D tensor, but got {list(x.shape)}")
     if any(isinstance(n, int) and n == 0 for n in x.shape[x.rank - nd - 1:]):
-        raise RuntimeError(f"[{op}] Expected input to have non-zero size for non-batch dimensions, but input has sizes "
-                           f"{list(x.shape)}")
+        raise RuntimeError(f"[{op}] only the batch may be empty, got {list(x.shape)}")
     size = tuple_of(size, nd, "output_size", op)
     if any(n < 0 for n in size):
-        raise RuntimeError(f"[{op}] elements of output_size must be greater than or equal to 0 but received {list(size)}")
+        raise RuntimeError(f"[{op}] output_size is not negative, got {list(size)}")
     return (*x.shape[:-nd], *size)
 
 

@@ -36,8 +36,9 @@ def dotted(op):
         of_rank(op, ("self", x, 1), ("other", y, 1))
         same_dtypes(op, x, y)
         if not x.shape[0] == y.shape[0]:
-            raise RuntimeError(f"[{op}] inconsistent tensor size, expected tensor {list(x.shape)} and src {list(y.shape)} to have the "
-                               "same number of elements")
+            raise RuntimeError(
+                f"[{op}] two vectors of one length are needed, got {list(x.shape)} and {list(y.shape)}"
+            )
         x = conj_physical(x) if op == "vdot" and dtypes.is_complex(x.dtype) else x
         return sum(mul(x, y), None, False, dtype=x.dtype)
     body.__name__ = op
@@ -56,7 +57,7 @@ def inner(x, y):
     if x.rank == y.rank == 1:
         return dot(x, y)
     if not x.shape[-1] == y.shape[-1]:
-        raise RuntimeError(f"[inner] the last dimension must match on both input tensors but got shapes {list(x.shape)} and {list(y.shape)}")
+        raise RuntimeError(f"[inner] the last dims are equal, got shapes {list(x.shape)} and {list(y.shape)}")
     flat = lambda v: reshape(v, (product(v.shape[:-1]), v.shape[-1]))
     return reshape(mm(flat(x), permute(flat(y), (1, 0))), (*x.shape[:-1], *y.shape[:-1]))
 
@@ -152,8 +153,9 @@ def tensordot(x, y, dims_x, dims_y):
     for d, e in zip(dims_x, dims_y):
         n, m = x.shape[d], y.shape[e]
         if n != m and n != 1 and m != 1:
-            raise RuntimeError(f"[tensordot] contracted dimensions need to match, but first has size {n} in dim {d} and second has "
-                               f"size {m} in dim {e}")
+            raise RuntimeError(
+                f"[tensordot] dim {d} of the first has size {n}, dim {e} of the second {m}: they cannot be contracted"
+            )
     left, right = [d for d in range(x.rank) if d not in dims_x], [d for d in range(y.rank) if d not in dims_y]
     whole = [max(x.shape[d], y.shape[e]) for d, e in zip(dims_x, dims_y)]
     if any(x.shape[d] != n for d, n in zip(dims_x, whole)):
@@ -174,8 +176,10 @@ def read_equation(equation, ranks):
     left, arrow, right = text.partition("->")
     given = left.split(",")
     if len(given) != len(ranks):
-        raise RuntimeError(f"[einsum] {'fewer' if len(given) > len(ranks) else 'more'} operands were provided than specified in the "
-                           f"equation {equation!r}: {len(ranks)}")
+        raise RuntimeError(
+            f"[einsum] {equation!r} is for {'more' if len(given) > len(ranks) else 'fewer'} operands than "
+            f"{len(ranks)}"
+        )
     operands = [labels_of(part, rank, equation) for part, rank in zip(given, ranks)]
     dots = max((-min(labels, default=0) for labels in ([i for i in o if isinstance(i, int)] for o in operands)), default=0)
     if arrow:
@@ -184,7 +188,7 @@ def read_equation(equation, ranks):
             if out.count(label) > 1:
                 raise RuntimeError(f"[einsum] output subscript {label} appears more than once in the output of {equation!r}")
             if not any(label in o for o in operands) and not isinstance(label, int):
-                raise RuntimeError(f"[einsum] output subscript {label} does not appear in the equation for any input operand of {equation!r}")
+                raise RuntimeError(f"[einsum] {label} of the output stands in no operand of {equation!r}")
     else:
         every = [i for o in operands for i in o if not isinstance(i, int)]
         out = [*range(-dots, 0), *sorted(i for i in set(every) if every.count(i) == 1)]
@@ -199,9 +203,11 @@ def labels_of(part, rank, equation, dots=0):
     if rank is not None:
         dots = rank - len(letters)
         if dots < 0 or dots and not found:
-            raise RuntimeError(f"[einsum] the number of subscripts in the equation ({len(letters)}) "
-                               f"{'is more than' if dots < 0 else 'does not match'} the number of dimensions ({rank}) for an operand "
-                               f"of {equation!r}" + (" and no ellipsis was given" if dots > 0 else ""))
+            raise RuntimeError(f"[einsum] {len(letters)} "
+                               "subscripts "
+                               f"{'are too many' if dots < 0 else 'do not fit'} "
+                               f"for an operand of {rank} dims "
+                               f"in {equation!r}" + (" and no ellipsis was given" if dots > 0 else ""))
     return [*head, *(range(-dots, 0) if found else ()), *tail]
 
 

@@ -50,8 +50,8 @@ class Promotion:
         given = a.get(self.by, None)
         found = given or common(a, self.takes_part)
         if dtypes.category(found) < 2:
-            what = ("Optional dtype must be either a floating point or complex dtype" if given else
-                    "could not infer output dtype. Input dtype must be either a floating point or complex dtype")
+            what = ("a dtype is given that is neither floating nor complex" if given else
+                    "a mean of numbers that are neither floating nor complex needs a dtype")
             raise RuntimeError(f"[{a.op_name}] {what}. Got: {found}")
 
     def check_alike(self, a):
@@ -161,11 +161,9 @@ numbers = Promotion(accepts=1)          # no bools
 floats = Promotion(accepts=2)           # no integers either
 floats_alike = Promotion(accepts=2, alike=True)
 adding = Promotion(scaled_by="alpha")
-subtracting = Promotion(scaled_by="alpha", no_bools="Subtraction, the `-` operator, with a bool tensor is not supported. "
-                                 "If you are trying to invert a mask, use logical_not() instead.")
+subtracting = Promotion(scaled_by="alpha", no_bools="bool tensors cannot be subtracted: ^ or logical_xor() tells where they differ, logical_not() inverts")
 rectifying = Promotion(no_bools="Boolean inputs not supported for relu")
-negating = Promotion(no_bools="Negation, the `-` operator, on a bool tensor is not supported. "
-                              "If you are trying to invert a mask, use logical_not() instead.")
+negating = Promotion(no_bools="a bool tensor cannot be negated: ~ or logical_not() inverts it")
 floating = Promotion("float")
 dividing = Dividing()
 accumulating = Promotion("int", by="dtype")

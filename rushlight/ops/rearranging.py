@@ -77,7 +77,7 @@ def repeat(x, repeats):
     """The whole tensor repeated along each dim, as a copy."""
     lead = len(repeats) - x.rank
     if lead < 0:
-        raise RuntimeError("[repeat] Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
+        raise RuntimeError("[repeat] takes at least as many numbers as there are dims")
     if any(isinstance(n, int) and n < 0 for n in repeats):
         raise RuntimeError(f"[repeat] Trying to create tensor with negative dimension in {list(repeats)}")
     shape = (1,) * lead + tuple(x.shape)
@@ -125,8 +125,10 @@ def pad(x, pad, mode, value):
     if value is not None and value != 0:
         raise ValueError(f'[pad] Padding mode "{mode}" doesn\'t take in value argument')
     if len(pad) // 2 not in (x.rank - 1, x.rank - 2) or len(pad) > 6:
-        raise NotImplementedError(f"[pad] Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: {len(pad)} "
-                                  f"numbers for {x.rank} dims")
+        raise NotImplementedError(
+            f"[pad] a mode other than 'constant' pads the last dims of 2 to 5, got {len(pad)} numbers for {x.rank} "
+            "dims"
+        )
     if mode != "circular":
         promotion.accept("pad", x.dtype, 1)
     for i in range(len(pad) // 2):
@@ -150,8 +152,9 @@ def joined(x, parts, dim):
 def reflect(x, dim, before, after):
     n = x.shape[dim]
     if before >= n or after >= n:
-        raise RuntimeError(f"[pad] Padding size should be less than the corresponding input dimension, but got: padding ({before}, "
-                           f"{after}) at dimension {dim} of input {list(x.shape)}")
+        raise RuntimeError(
+            f"[pad] reflecting {before} and {after} values needs more than that many: dim {dim} of {list(x.shape)}"
+        )
     x, before, after = cut(x, dim, before, after)
     n = x.shape[dim]
     return joined(x, [flip(narrow(x, dim, 1, before), (dim,)) if before else None, x,
@@ -168,8 +171,7 @@ def replicate(x, dim, before, after):
 def circular(x, dim, before, after):
     n = x.shape[dim]
     if before > n or after > n:
-        raise RuntimeError(f"[pad] Padding value causes wrapping around more than once: ({before}, {after}) at dimension {dim} of "
-                           f"{list(x.shape)}")
+        raise RuntimeError(f"[pad] ({before}, {after}) would go round dim {dim} of {list(x.shape)} more than once")
     x, before, after = cut(x, dim, before, after)
     n = x.shape[dim]
     return joined(x, [narrow(x, dim, n - before, before) if before else None, x, narrow(x, dim, 0, after) if after else None], dim)
@@ -184,7 +186,7 @@ def diag(x, offset):
     if x.rank == 1:
         return diag_embed(x, offset, 0, 1)
     if x.rank != 2:
-        raise RuntimeError(f"[diag] Supports 1D or 2D tensors. Got {x.rank}D")
+        raise RuntimeError(f"[diag] takes a vector or a matrix, got {x.rank} dims")
     return clone(diagonal(x, offset, 0, 1))
 
 
@@ -196,7 +198,7 @@ def diagflat(x, offset):
 @composition("trace(Tensor self) -> Tensor", function=False, autocast="float32", samples=(call(t(3, 3)), call(t(2, 4)), call(t(3, 3, dtype="int32"))))
 def trace(x):
     if x.rank != 2:
-        raise RuntimeError(f"[trace] expected a matrix, but got tensor with dim {x.rank}")
+        raise RuntimeError(f"[trace] takes a matrix, got {x.rank} dims")
     promotion.accept("trace", x.dtype, 1)
     return sum(diagonal(x, 0, 0, 1))
 

@@ -55,16 +55,16 @@ def patches(op, size, kernel, dilation, padding, stride):
             raise RuntimeError(f"[{op}] {name} should be {'greater than zero' if least else 'non-negative'}, but got {list(values)}")
     places = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in zip(size, kernel, dilation, padding, stride)]
     if any(isinstance(n, int) and n < 1 for n in places):
-        raise ShapeError(f"[{op}] Given spatial size {list(size)}, kernel_size={list(kernel)}, dilation={list(dilation)}, "
-                         f"padding={list(padding)}, stride={list(stride)}, calculated shape of the array of sliding blocks as "
-                         f"{places}, but its components must be at least one")
+        raise ShapeError(
+            f"[{op}] no block fits: {places} of them for size {list(size)}, kernel_size={list(kernel)}, "
+            f"dilation={list(dilation)}, padding={list(padding)}, stride={list(stride)}"
+        )
     return (*kernel, *dilation, *padding, *stride, *places), places[0] * places[1]
 
 
 def columns(x, kernel, dilation, padding, stride):
     if x.rank not in (3, 4) or any(isinstance(n, int) and n == 0 for n in x.shape[-3:]):
-        raise RuntimeError(f"[im2col] Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
-                           f"for input, but got: {list(x.shape)}")
+        raise RuntimeError(f"[im2col] takes (C, H, W) or (N, C, H, W), none but the batch empty, got {list(x.shape)}")
     _, count = patches("im2col", x.shape[-2:], kernel, dilation, padding, stride)
     k = tuple_of(kernel, 2, "kernel_size", "im2col")
     return dense((*x.shape[:-3], x.shape[-3] * k[0] * k[1], count), x.dtype, None, x.device)
@@ -87,11 +87,9 @@ def _(g, x, kernel, dilation, padding, stride):
 def image(x, size, kernel, dilation, padding, stride):
     k, size = tuple_of(kernel, 2, "kernel_size", "col2im"), tuple_of(size, 2, "output_size", "col2im")
     if x.rank not in (2, 3):
-        raise RuntimeError(f"[col2im] Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
-                           f"dimensions for input, but got: {list(x.shape)}")
+        raise RuntimeError(f"[col2im] takes 2 dims, or 3 in a batch, none but the batch empty, got {list(x.shape)}")
     if x.shape[-2] % (k[0] * k[1]):
-        raise RuntimeError(f"[col2im] Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
-                           f"input.size(1)={x.shape[-2]} and kernel_size={k}.")
+        raise RuntimeError(f"[col2im] {x.shape[-2]} rows are not divisible by the {k} places of a block")
     _, count = patches("col2im", size, kernel, dilation, padding, stride)
     if x.shape[-1] != count:
         raise RuntimeError(f"[col2im] Given output_size={size}, kernel_size={k}, expected input's size of dimension 2 to be {count}, "

@@ -115,7 +115,7 @@ def diff(x, n, dim, prepend, append):
     """The n-th difference of neighbours along `dim`, after joining `prepend` and `append`."""
     from .assembly import cat
     if x.rank == 0:
-        raise RuntimeError("[diff] expects input to be at least one-dimensional")
+        raise RuntimeError("[diff] a tensor of no dimensions has no neighbours")
     if n < 0:
         raise RuntimeError(f"[diff] order must be non-negative but got {n}")
     parts = [p for p in (prepend, x, append) if p is not None]

@@ -36,12 +36,17 @@ def met(op, x, dim, index, source=None):
         if other is None:
             continue
         if max(other.rank, 1) != max(index.rank, 1):
-            raise RuntimeError(f"[{op}] Index tensor must have the same number of dimensions as {name} tensor, got "
-                               f"{list(index.shape)} and {list(other.shape)}")
+            raise RuntimeError(
+                f"[{op}] index and {name} have the same number of dims, got {list(index.shape)} and "
+                f"{list(other.shape)}"
+            )
         for d, (n, m) in enumerate(zip(index.shape, other.shape)):
             if n > m and not (name == "self" and d == dim):
-                raise RuntimeError(f"[{op}] Size does not match at dimension {d} expected index {list(index.shape)} to be no larger "
-                                   f"than {name} {list(other.shape)}" + (f" apart from dimension {dim}" if name == "self" else ""))
+                raise RuntimeError(f"[{op}] index "
+                                   f"{list(index.shape)} "
+                                   "is larger in dim "
+                                   f"{d} than {name} "
+                                   f"{list(other.shape)}" + (f" apart from dimension {dim}" if name == "self" else ""))
     return dim
 
 
@@ -104,7 +109,7 @@ ONCE = t(1, 3, dtype="int64", low=0, high=4)
 def scatter(x, dim, index, src, reduce):
     """x with src's elements (or one number) at their indices along `dim`; reduce 'add' or 'multiply' folds them in."""
     if reduce not in (None, "add", "multiply"):
-        raise RuntimeError(f"[scatter] reduce argument must be either add or multiply, got {reduce}")
+        raise RuntimeError(f"[scatter] reduce is 'add' or 'multiply', got {reduce}")
     tensor = hasattr(src, "layout")
     dim = met("scatter", x, dim, index, src if tensor else None)
     return (dim, {None: ASSIGN, "add": ADD, "multiply": MULTIPLY}[reduce], 0 if tensor else NUMBER)

@@ -111,7 +111,7 @@ def _(g, x, dim, keepdim):
 @composition("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", samples=MEANS)
 def nanmean(x, dim, keepdim, dtype):
     if dtypes.category(x.dtype) < 2:
-        raise RuntimeError(f"[nanmean] expected input to have floating point or complex dtype but got {x.dtype}")
+        raise RuntimeError(f"[nanmean] takes a floating or complex tensor, got {x.dtype}")
     x = x if dtype is None else x.to(dtype)
     return nansum(x, dim, keepdim) / sum(eq(x, x), dim, keepdim).to(x.dtype)
 
@@ -164,7 +164,7 @@ def corrected(x, dim, unbiased, correction, name):
     if unbiased is not None and correction is not None:
         raise TypeError(f"[{name}] give unbiased or correction, not both")
     if dtypes.category(x.dtype) < 2:
-        raise RuntimeError(f"[{name}] std and var only support floating point and complex dtypes, got {x.dtype}")
+        raise RuntimeError(f"[{name}] takes a floating or complex tensor, got {x.dtype}")
     correction = (0.0 if unbiased is False else 1.0) if correction is None else float(correction)
     n = x.extent(dim)
     return dim, max(n - correction, 0.0) if isinstance(n, int) else n - correction

@@ -42,7 +42,7 @@ def _(g, row, dim, diagonal):
 
 def numbered(x, name):
     if x.rank < 2:
-        raise RuntimeError(f"[{name}] input tensor must have at least 2 dimensions, got {x.layout}")
+        raise RuntimeError(f"[{name}] takes at least 2 dimensions, got {x.layout}")
     return steps((1,) * (x.rank - 2) + (x.shape[-2], 1), 0, 1, dtype="int64")
 
 

@@ -64,7 +64,7 @@ def _(g, i, j):
 @composition("t(Tensor(a) self) -> Tensor(a)", name="t", samples=(call(t(2, 3)), call(t(3))))
 def t_(x):
     if x.rank > 2:
-        raise RuntimeError(f"[t] expects a tensor with <= 2 dimensions, but self is {x.rank}D")
+        raise RuntimeError(f"[t] takes at most 2 dims, got {x.rank}")
     return transpose(x, 0, 1) if x.rank == 2 else alias(x)
 
 
@@ -74,9 +74,10 @@ def view(x, size):
     size = inferred(x, size, "view")
     out = x.view(size)
     if out is None:
-        raise RuntimeError(f"[view] view size is not compatible with input tensor's size and stride (at least one dimension "
-                           f"spans across two contiguous subspaces): {x} with strides {list(x.strides)} as {list(size)}. "
-                           "Use .reshape(...) instead.")
+        raise RuntimeError(
+            f"[view] {x} with strides {list(x.strides)} cannot be seen as {list(size)} without a copy: .reshape(...) "
+            "makes one"
+        )
     return out
 
 
@@ -91,7 +92,7 @@ def inferred(x, size, op):
         size[holes[0]] = total // known
         known = known * size[holes[0]]
     if len(holes) > 1 or not known == total:
-        raise ShapeError(f"[{op}] shape '{list(size)}' is invalid for input of size {total}")
+        raise ShapeError(f"[{op}] {total} elements do not have the shape {list(size)}")
     return tuple(size)
 
 
@@ -196,7 +197,7 @@ def select(x, dim, index):
     dim = wrapped(dim, x.rank)
     n = x.shape[dim]
     if isinstance(index, int) and isinstance(n, int) and not -n <= index < n:
-        raise IndexError(f"[select] index {index} is out of bounds for dimension {dim} with size {n}")
+        raise IndexError(f"[select] index {index} is out of range: dim {dim} has size {n}")
     return x.at(dim, index + n if index < 0 else index)
 
 
@@ -252,7 +253,7 @@ def unfold(x, dim, size, step):
     dim = wrapped(dim, x.rank)
     n, stride = (x.shape[dim], x.strides[dim]) if x.rank else (1, 1)
     if size < 0 or size > n:
-        raise RuntimeError(f"[unfold] maximum size for tensor at dimension {dim} is {n} but size is {size}")
+        raise RuntimeError(f"[unfold] pieces of {size} do not fit dim {dim}, which has size {n}")
     if step <= 0:
         raise RuntimeError(f"[unfold] step is {step} but must be > 0")
     pairs = x.pairs()
@@ -291,8 +292,9 @@ def movedim(x, source, destination):
     """The dims of `source` moved to the places of `destination`; the others keep their order."""
     source, destination = ((v,) if isinstance(v, int) else tuple(v) for v in (source, destination))
     if len(source) != len(destination):
-        raise RuntimeError(f"[movedim] Invalid source or destination dims: source ({list(source)} dims) should contain the same "
-                           f"number of dims as destination ({list(destination)} dims)")
+        raise RuntimeError(
+            f"[movedim] as many dims go as come, got source {list(source)} and destination {list(destination)}"
+        )
     source, destination = ([wrapped(d, x.rank) for d in v] for v in (source, destination))
     for what, dims in (("source", source), ("destination", destination)):
         if len(set(dims)) < len(dims):
@@ -311,8 +313,7 @@ def unflatten(x, dim, sizes):
         raise RuntimeError("[unflatten] sizes must be non-empty")
     total, known, holes = x.shape[dim], product([n for n in sizes if n != -1]), [i for i, n in enumerate(sizes) if n == -1]
     if len(holes) > 1 or (total % known if holes and known else known != total):
-        raise RuntimeError(f"[unflatten] Provided sizes {list(sizes)} don't multiply up to the size of dim {dim} ({total}) in the "
-                           "input tensor")
+        raise RuntimeError(f"[unflatten] {list(sizes)} do not multiply up to {total}, the size of dim {dim}")
     return view(x, (*x.shape[:dim], *(total // known if n == -1 else n for n in sizes), *x.shape[dim + 1:]))
 
 

@@ -45,10 +45,10 @@ class Adafactor(Each):
             raise ValueError("Tensor lr must be 1-element")
         for bad, text in (
             (not lr >= 0, f"Learning rate should be >= 0 but is: {lr}"),
-            (not beta2_decay <= 0, f"beta2_decay should be <= 0 but is: {beta2_decay}"),
+            (not beta2_decay <= 0, f"[Adafactor] beta2_decay is not positive, got {beta2_decay}"),
             (not (eps[0] is None or eps[0] >= 0), f"epsilon1 should be >= 0 but is: {eps[0]}"),
             (not eps[1] >= 0, f"epsilon2 should be >= 0 but is: {eps[1]}"),
-            (not d >= 1, f"Clipping threshold d should be >= 1 but is: {d}"),
+            (not d >= 1, f"[Adafactor] the threshold d is at least 1, got {d}"),
             (not weight_decay >= 0, f"weight_decay should be >= 0 but is: {weight_decay}"),
         ):
             if bad:

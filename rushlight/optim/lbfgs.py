@@ -46,7 +46,7 @@ class LBFGS(Optimizer):
             },
         )
         if len(self.param_groups) != 1:
-            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
+            raise ValueError("[LBFGS] takes one set of parameters, no parameter groups")
 
     # ---- parameters and gradients as vectors
 

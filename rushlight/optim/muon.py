@@ -15,9 +15,9 @@ def orthogonalized(update, coefficients, steps, eps):
     Schulz's iteration X <- a X + (b A + c A^2) X with A = X X^T.
     """
     if steps >= MOST_STEPS:
-        raise ValueError("Number of steps must be less than 100 for computational efficiency")
+        raise ValueError("[Muon] ns_steps is below 100: more does not help")
     if len(coefficients) != 3:
-        raise ValueError("Coefficients must be a tuple of exactly 3 values")
+        raise ValueError("[Muon] ns_coefficients are 3 numbers")
     a, b, c = coefficients
     tall = update.shape[0] > update.shape[1]
     x = update.to(eager.bfloat16)  # type: ignore[attr-defined]
@@ -77,10 +77,7 @@ class Muon(Each):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.dim() != 2:
-                    raise ValueError(
-                        "Muon only supports 2D parameters whereas we found a parameter with size: "
-                        f"{parameter.shape}"
-                    )
+                    raise ValueError(f"[Muon] takes matrices only (2D), got {parameter.shape}")
 
     def _begin(self, state, parameter, group):
         refuse_complex(parameter, "Muon")

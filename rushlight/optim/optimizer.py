@@ -50,8 +50,8 @@ def _with_hooks(step):
             if answer is not None:
                 if not (isinstance(answer, tuple) and len(answer) == 2):
                     raise RuntimeError(
-                        f"{step} must return None or a tuple of (new_args, new_kwargs), but got "
-                        f"{answer}."
+                        f"[Optimizer] {step} must return None or a tuple (args, kwargs), got "
+                        f"{answer}"
                     )
                 args, kwargs = answer
         result = step(self, *args, **kwargs)
@@ -74,8 +74,7 @@ class Optimizer:
     def __init__(self, params, defaults):
         if isinstance(params, Tensor):
             raise TypeError(
-                "params argument given to the optimizer should be an iterable of Tensors or "
-                "dicts, but got "
+                "[Optimizer] params should be an iterable of Tensors or dicts, got "
                 f"{type(params).__module__}.{type(params).__name__}"
             )
         self.defaults = defaults
@@ -137,21 +136,18 @@ class Optimizer:
         not changed.
         """
         if not isinstance(param_group, dict):
-            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+            raise TypeError(f"[Optimizer] a parameter group is a dict, got {type(param_group)}")
         group = dict(param_group)
         given = group["params"]
         if isinstance(given, set):
             raise TypeError(
-                "optimizer parameters need to be organized in ordered collections, but the "
-                "ordering of tensors in sets "
-                "will change between runs. Please use a list instead."
+                "[Optimizer] a set has no order that another run would keep: give the parameters "
+                "in a list"
             )
         given = [given] if isinstance(given, Tensor) else list(given)
         named = [entry for entry in given if isinstance(entry, tuple)]
         if named and len(named) != len(given):
-            raise ValueError(
-                "all optimizer params should be with/without names. Some param names are missing"
-            )
+            raise ValueError("[Optimizer] either all parameters have names or none")
         if named:
             group["param_names"] = [name for name, _ in given]
             given = [parameter for _, parameter in given]
@@ -159,28 +155,24 @@ class Optimizer:
         for parameter in given:
             if not isinstance(parameter, Tensor):
                 raise TypeError(
-                    "optimizer can only optimize Tensors, but one of the params is "
-                    + type(parameter).__name__
+                    "[Optimizer] what is optimized is a Tensor, got " + type(parameter).__name__
                 )
             if not (self.defaults.get("differentiable") or parameter.is_leaf):
                 raise ValueError("can't optimize a non-leaf Tensor")
         for name, default in self.defaults.items():
             if default is required and name not in group:
                 raise ValueError(
-                    "parameter group didn't specify a value of required optimization parameter "
-                    f"{name}"
+                    f"[Optimizer] the parameter group does not set {name}, which has no default"
                 )
             group.setdefault(name, default)
         ids = {id(parameter) for parameter in given}
         if len(ids) != len(given):
             warnings.warn(
-                "optimizer contains a parameter group with duplicate parameters; in future, this "
-                "will cause an error; see "
-                "github.com/pytorch/pytorch/issues/40967 for more information",
+                "[Optimizer] a parameter stands twice in a group, which PyTorch will refuse",
                 stacklevel=3,
             )
         if not ids.isdisjoint(id(p) for other in self.param_groups for p in other["params"]):
-            raise ValueError("some parameters appear in more than one parameter group")
+            raise ValueError("[Optimizer] a parameter stands in two groups")
         self.param_groups.append(group)
 
     # ---- state
@@ -224,14 +216,16 @@ class Optimizer:
             state_dict = state_dict if answer is None else answer
         saved = deepcopy(state_dict["param_groups"])
         if len(saved) != len(self.param_groups):
-            raise ValueError("loaded state dict has a different number of parameter groups")
+            raise ValueError(
+                "[Optimizer.load_state_dict] the state has another number of parameter groups"
+            )
         if any(
             len(old["params"]) != len(new["params"])
             for old, new in zip(saved, self.param_groups, strict=True)
         ):
             raise ValueError(
-                "loaded state dict contains a parameter group that doesn't match the size of "
-                "optimizer's group"
+                "[Optimizer.load_state_dict] a group of the state has another number of "
+                "parameters (the group's size differs)"
             )
         parameters = dict(
             zip(

@@ -31,7 +31,7 @@ class SGD(Each):
         check_rate(lr)
         check_options({"momentum value": momentum, "weight_decay value": weight_decay})
         if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+            raise ValueError("[SGD] nesterov=True needs momentum, and dampening=0")
         check_flags(foreach, fused, differentiable)
         super().__init__(
             params,

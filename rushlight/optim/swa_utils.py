@@ -52,9 +52,7 @@ def get_ema_multi_avg_fn(decay=0.999):
 
 def _check_decay(decay):
     if decay < 0.0 or decay > 1.0:
-        raise ValueError(
-            f"Invalid decay value {decay} provided. Please provide a value in [0,1] range."
-        )
+        raise ValueError(f"[swa_utils] decay lies in [0, 1], got {decay}")
 
 
 def _move_towards(averaged, values, weight):
@@ -77,7 +75,7 @@ class AveragedModel(Module):
     def __init__(self, model, device=None, avg_fn=None, multi_avg_fn=None, use_buffers=False):
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
-            raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
+            raise AssertionError("[AveragedModel] takes avg_fn or multi_avg_fn, got both")
         self.module = deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
@@ -149,8 +147,7 @@ class SWALR(LRScheduler):
         rates = list(swa_lr) if isinstance(swa_lr, (list, tuple)) else [swa_lr] * len(groups)
         if len(rates) != len(groups):
             raise ValueError(
-                "swa_lr must have the same length as optimizer.param_groups: swa_lr has "
-                f"{len(rates)}, optimizer.param_groups has {len(groups)}"
+                f"[SWALR] swa_lr has {len(rates)} values for {len(groups)} parameter groups"
             )
         for rate, group in zip(rates, groups, strict=True):
             group["swa_lr"] = rate
@@ -159,7 +156,7 @@ class SWALR(LRScheduler):
                 f"anneal_strategy must by one of 'cos' or 'linear', instead got {anneal_strategy}"
             )
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
-            raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
+            raise ValueError(f"[SWALR] anneal_epochs is not negative, got {anneal_epochs}")
         self._anneal_strategy = anneal_strategy
         self.anneal_epochs = anneal_epochs
         super().__init__(optimizer, last_epoch)

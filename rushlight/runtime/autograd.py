@@ -50,7 +50,7 @@ class Recorded:
             x = inputs[i]
             if moves and x.requires_grad and x.is_leaf:
                 raise RuntimeError(
-                    "a leaf Variable that requires grad is being used in an in-place operation."
+                    "[write] a leaf that requires grad cannot be written to in place: use no_grad()"
                 )
         before = _core.mode()
         _core.set_grad_enabled(False)

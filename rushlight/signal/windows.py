@@ -25,7 +25,7 @@ def window(body):
         if M < 0:
             raise ValueError(f"{name} requires non-negative window length, got M={M}")
         if dtype.name not in ("float32", "float64"):
-            raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype!r}")
+            raise ValueError(f"[{name}] gives float32 or float64, not {dtype!r}")
         check = CHECKS.get(name)
         if check:
             check(name, sym=sym, **options)

@@ -107,8 +107,7 @@ def checkpoint(
     preserve = kwargs.pop("preserve_rng_state", True)
     if use_reentrant is None:
         warnings.warn(
-            "checkpoint: the use_reentrant parameter should be passed explicitly; "
-            "use_reentrant=False is recommended. The default is True.",
+            "[checkpoint] say use_reentrant: False is the better form, True still the default",
             stacklevel=2,
         )
         use_reentrant = True
@@ -116,9 +115,7 @@ def checkpoint(
         if kwargs:
             raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
         if context_fn is not None or debug:
-            raise ValueError(
-                "Passing `context_fn` or `debug` is only supported when use_reentrant=False."
-            )
+            raise ValueError("[checkpoint] context_fn and debug go with use_reentrant=False")
         return Reentrant.apply(function, preserve, *args)
     if debug:
         raise NotImplementedError("[checkpoint] debug=True is not supported")
@@ -211,15 +208,14 @@ class Frame:
             pass
         if seen != len(self.placeholders):
             raise CheckpointError(
-                "checkpoint: A different number of tensors was saved during the original forward "
-                f"and recomputation.\nNumber of tensors saved during forward: "
-                f"{len(self.placeholders)}\nNumber of tensors saved during recomputation: {seen}."
+                "[checkpoint] a different number of tensors was saved when the forward ran again: "
+                f"{len(self.placeholders)} the first time, {seen} the second"
             )
         if wrong and self.checked:
             lines = (f"tensor {i}: saved {a}, recomputed {b}" for i, a, b in wrong)
             raise CheckpointError(
-                "checkpoint: Recomputed values for the following tensors have different metadata "
-                "than during the forward pass.\n" + "\n".join(lines)
+                "[checkpoint] tensors saved when the forward ran again have "
+                "different metadata:\n" + "\n".join(lines)
             )
         return table
 
@@ -249,7 +245,8 @@ class Reentrant(Function):
     def forward(ctx, function, preserve, *args):
         if not any(isinstance(x, eager.Tensor) and x.requires_grad for x in args):
             warnings.warn(
-                "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=4
+                "[checkpoint] None of the inputs requires grad, so no gradient will come",
+                stacklevel=4,
             )
         ctx.function, ctx.state = function, State(preserve)
         ctx.others = [None if isinstance(x, eager.Tensor) else x for x in args]
@@ -262,9 +259,8 @@ class Reentrant(Function):
     def backward(ctx, *grads):
         if _core.backward_id() & 1:
             raise RuntimeError(
-                "When use_reentrant=True, checkpoint is incompatible with .grad() or passing an "
-                "`inputs` parameter to .backward(). To resolve this error, you can either set "
-                "use_reentrant=False, or call .backward() without passing the `inputs` argument."
+                "[checkpoint] use_reentrant=True is incompatible with .grad() and with "
+                ".backward(inputs=...): use_reentrant=False is not"
             )
         args = list(ctx.others)
         for i, x in zip(ctx.places, ctx.saved_tensors):
@@ -277,7 +273,7 @@ class Reentrant(Function):
         ]
         if not pairs:
             raise RuntimeError(
-                "none of output has requires_grad=True, this checkpoint() is not necessary"
+                "[checkpoint] no output requires grad: there is nothing to run again for"
             )
         backward([o for o, _ in pairs], [g for _, g in pairs])
         found = (x.grad if isinstance(x, eager.Tensor) else None for x in args)
@@ -293,8 +289,8 @@ def checkpoint_sequential(functions, segments, input, use_reentrant=None, **kwar
         raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
     if use_reentrant is None:
         warnings.warn(
-            "checkpoint_sequential: the use_reentrant parameter should be passed explicitly; "
-            "use_reentrant=False is recommended. The default is True.",
+            "[checkpoint_sequential] say use_reentrant: False is the better form, True still the "
+            "default",
             stacklevel=2,
         )
         use_reentrant = True

@@ -284,7 +284,7 @@ def test_an_input_that_is_written_moves_on_the_tape():
 
 def test_a_written_leaf_is_refused_as_in_eager_mode():
     a = x(4, 5).requires_grad_()
-    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+    with pytest.raises(RuntimeError, match="leaf that requires grad"):
         compile_fx(lambda a: a.mul_(2) * 3, [a])(a)
     with rl.no_grad():
         compile_fx(lambda a: a.mul_(2) * 3, [a])(a)

@@ -113,9 +113,9 @@ def test_gradcheck_tells_right_rules_from_wrong_ones(oracle):
         x = lib.tensor([0.5, -1.5], dtype=lib.float64, requires_grad=True)
         assert lib.autograd.gradcheck(lambda x: (x.sin(), x.sum()), (x,))
         assert lib.autograd.gradgradcheck(lambda x: x.sin() * x, (x,))
-        with pytest.raises(RuntimeError, match="Jacobian mismatch"):
+        with pytest.raises(RuntimeError, match="Jacobian|derivatives of output 0"):
             lib.autograd.gradcheck(Wrong.apply, (x,))
         assert not lib.autograd.gradcheck(Wrong.apply, (x,), raise_exception=False)
-        with pytest.raises(ValueError, match="require gradient"):
+        with pytest.raises(ValueError, match="requires? a? ?gradient"):
             lib.autograd.gradcheck(lambda x: x, (x.detach(),))
         assert isinstance(lib.ones(1), lib.autograd.Variable)

@@ -50,10 +50,10 @@ def test_in_place_gradients():
     x = leaf(1.0, 2.0)
     with pytest.raises(
         RuntimeError,
-        match="a leaf Variable that requires grad is being used in an in-place operation",
+        match="a leaf that requires grad cannot be written to in place",
     ):
         x.add_(1.0)
-    with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
+    with pytest.raises(RuntimeError, match="a view of a leaf that requires grad"):
         x[0:1].add_(1.0)
     with pytest.raises(RuntimeError, match="a view of a leaf"):
         x[0] = 1.0

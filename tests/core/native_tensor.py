@@ -110,9 +110,9 @@ def test_numpy_refusals():
         core.from_numpy([1])
     with pytest.raises(ValueError):
         core.from_numpy(np.ones(3, dtype=">f4"))
-    with pytest.raises(RuntimeError, match="Can't call numpy"):
+    with pytest.raises(RuntimeError, match="detach"):
         tensor([1.0], grad=True).numpy()
-    with pytest.raises(RuntimeError, match="Can't call numpy"):
+    with pytest.raises(RuntimeError, match="detach"):
         np.asarray(tensor([1.0], grad=True))
     with pytest.raises(TypeError):
         core.tensor([1.0], core.bfloat16).numpy()
@@ -289,7 +289,7 @@ def test_indexing_errors():
         ((0, 0, 0), "too many indices"),
         (2, "out of (range|bounds)"),
         ((0, -3), "out of (range|bounds)"),
-        ((Ellipsis, Ellipsis), "single ellipsis"),
+        ((Ellipsis, Ellipsis), "may stand once"),
     ):
         with pytest.raises(IndexError, match=message):
             t[index]

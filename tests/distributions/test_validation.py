@@ -36,8 +36,19 @@ BAD = {
 }
 
 
+@pytest.fixture
+def checking(oracle):
+    """The oracle with its checks on: its compiler turns them off for the whole process."""
+    checks = oracle.distributions.Distribution
+    before = checks._validate_args
+    checks.set_default_validate_args(True)
+    yield oracle
+    checks.set_default_validate_args(before)
+
+
 @pytest.mark.parametrize("name", BAD)
-def test_errors_are_of_pytorchs_kind(name, oracle):
+def test_errors_are_of_pytorchs_kind(name, checking):
+    oracle = checking
     with pytest.raises(Exception) as theirs:  # noqa: PT011
         BAD[name](oracle)
     with pytest.raises(theirs.type):

@@ -52,7 +52,8 @@ SHAPES = {
         lambda lib, o: lib.nn.functional.layer_norm(o(2, 3), (4,)), ("layer_norm", "[2, 3]"),
     ),
     "cross_entropy": (
-        lambda lib, o: lib.nn.functional.cross_entropy(o(2, 3), o(4).long()), ("(2)", "(4)"),
+        lambda lib, o: lib.nn.functional.cross_entropy(o(2, 3), o(4).long()),
+        ("2 samples", "4 targets"),
     ),
     "split": (lambda lib, o: o(5).split([2, 2]), ("split", "5")),
     "in place": (lambda lib, o: o(2).add_(o(3)), ("add", "[2]", "[3]")),

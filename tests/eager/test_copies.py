@@ -76,7 +76,7 @@ def test_as_strided_scatter(oracle):
     x, y = counted(oracle, 3, 4), counted(oracle, 2, 2)
     same(*(lib.as_strided_scatter(a, b, (2, 2), (4, 1), 5) for lib, a, b in
            zip((rl, oracle), x, y, strict=True)))  # fmt: skip
-    with pytest.raises(RuntimeError, match="src to have a size"):
+    with pytest.raises(RuntimeError, match="src"):
         rl.as_strided_scatter(x[0], y[0], (2, 3), (4, 1))
     moved = rl.as_strided_(x[0], (2, 3), (1, 4), 1)
     assert moved is x[0] and moved.tolist() == [[1, 5, 9], [2, 6, 10]]

@@ -53,7 +53,7 @@ def test_truth_over_no_dims(name, oracle):
 @pytest.mark.parametrize("name", ["argmax", "argmin", "nanmean"])
 def test_dtypes_that_are_refused(name, oracle):
     for lib in (rl, oracle):
-        with pytest.raises(RuntimeError, match="support|expected"):
+        with pytest.raises(RuntimeError, match="support|expected|takes a floating"):
             getattr(lib.ones(3, dtype=lib.bool), name)()
         pair = lib.tensor([[True, False]]).max(1)  # but the place of the largest is given here
         assert pair[0].item() is True and pair[1].item() == 0

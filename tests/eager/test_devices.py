@@ -180,7 +180,7 @@ def test_moves():
     assert y.is_meta and not y.is_cpu and not y.is_cuda and x.is_cpu and y.get_device() == -1
     assert x.to(y).device == y.device and x.type_as(y).dtype is rl.float64
     assert y.to("meta") is y and y.data_ptr() == 0
-    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data!"):
+    with pytest.raises(NotImplementedError, match="Cannot copy out of a meta tensor"):
         y.cpu()
     w = rl.ones(3, requires_grad=True)
     moved = w.to("meta")

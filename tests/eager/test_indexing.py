@@ -162,7 +162,7 @@ def test_masks_of_any_rank():
 
 @pytest.mark.parametrize("index", (rl.tensor([0, 3]), rl.tensor([-4]), [5]))
 def test_an_index_outside_tells_index_dim_and_size(index):
-    with raises(IndexError, "dimension 1", "size 3"):
+    with raises(IndexError, "dim 1", "size 3"):
         rl.zeros(2, 3)[:, index]
     x = rl.zeros(2, 3)
     with pytest.raises(IndexError):

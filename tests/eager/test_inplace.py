@@ -343,11 +343,11 @@ def test_a_leaf_that_requires_gradients():
         lambda: x.exp_(),
         lambda: x.masked_fill_(rl.ones(3).bool(), 0),
     ):
-        with raises(RuntimeError, match="a leaf Variable that requires grad") as caught:
+        with raises(RuntimeError, match="a leaf that requires grad") as caught:
             write()
         assert "test_inplace.py" in note_of(caught.value)
     for view in (lambda: x[0].add_(1), lambda: x.view(3).mul_(2), lambda: x.__setitem__(0, 1)):
-        with raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
+        with raises(RuntimeError, match="a view of a leaf that requires grad"):
             view()
     assert x.tolist() == [1.0, 1.0, 1.0] and x._version == 0
     with rl.no_grad():

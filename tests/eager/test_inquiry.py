@@ -155,7 +155,7 @@ def test_switches():
     assert rushlight.get_float32_matmul_precision() == "highest"
     rushlight.set_float32_matmul_precision("high")
     assert rushlight.get_float32_matmul_precision() == "high"
-    with pytest.warns(UserWarning, match="not one of"):
+    with pytest.warns(UserWarning, match="not one of|nothing is changed"):
         rushlight.set_float32_matmul_precision("x")
     rushlight.set_float32_matmul_precision("highest")
     assert rushlight.get_num_interop_threads() == 1 and not rushlight.set_flush_denormal(True)
@@ -174,7 +174,7 @@ def test_switches_of_the_past(oracle):
         for mode, level in (("warn", 1), (2, 2), ("default", 0)):
             lib.set_deterministic_debug_mode(mode)
             assert lib.get_deterministic_debug_mode() == level
-        with pytest.raises(RuntimeError, match="expected one of"):
+        with pytest.raises(RuntimeError, match="expected one of|`warn` and `error`"):
             lib.set_deterministic_debug_mode("x")
         lib.set_warn_always(True)
         assert lib.is_warn_always_enabled()
@@ -184,7 +184,7 @@ def test_switches_of_the_past(oracle):
         assert rushlight.ones(1).dtype is rushlight.float64
         rushlight.set_default_tensor_type("torch.FloatTensor")
         assert rushlight.ones(1).dtype is rushlight.float32
-        with pytest.raises(TypeError, match="only floating"):
+        with pytest.raises(TypeError, match="floating"):
             rushlight.set_default_tensor_type("torch.LongTensor")
     finally:
         rushlight.set_default_dtype(rushlight.float32)
@@ -233,7 +233,7 @@ def test_the_device_beside_the_cpu(oracle):
     assert ours.device_count() == theirs.device_count() == 0
     for name in ("current_device_index", "synchronize", "current_stream"):
         for lib in (ours, theirs):
-            with pytest.raises(RuntimeError, match="Cannot access accelerator device"):
+            with pytest.raises(RuntimeError, match="accelerator.* is available"):
                 getattr(lib, name)()
     with ours.device_index(None):
         pass

@@ -155,7 +155,7 @@ def test_singular_matrices():
         rl.linalg.solve(rl.stack([rl.eye(2), rl.zeros(2, 2)]), rl.ones(2, 2, 1))
     with pytest.raises(RuntimeError, match=r"leading minor of order 1"):
         rl.linalg.cholesky(-rl.eye(2))
-    with pytest.raises(rl.linalg.LinAlgError, match="non-finite"):
+    with pytest.raises(rl.linalg.LinAlgError, match="NaN"):
         rl.linalg.svd(rl.full((2, 2), float("nan")))
 
 
@@ -189,11 +189,11 @@ def test_refusals():
         rl.linalg.inv(rl.ones(2, 3))
     with pytest.raises(RuntimeError, match="at least 2 dimensions"):
         rl.linalg.det(rl.ones(2))
-    with pytest.raises(RuntimeError, match="floating point or complex"):
+    with pytest.raises(RuntimeError, match="floating or complex"):
         rl.linalg.inv(rl.ones(2, 2, dtype=rl.int64))
     with pytest.raises(RuntimeError, match="Low precision"):
         rl.linalg.inv(rl.ones(2, 2, dtype=rl.float16))
-    with pytest.raises(RuntimeError, match=r"Incompatible shapes.*2x2 and 3x1"):
+    with pytest.raises(RuntimeError, match=r"Incompatible shapes.*2x2.* 3x1"):
         rl.linalg.solve(rl.ones(2, 2), rl.ones(3))
     with pytest.raises(RuntimeError, match="unrecognized mode"):
         rl.linalg.qr(rl.ones(2, 2), "x")

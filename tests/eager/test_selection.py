@@ -164,7 +164,7 @@ def test_scatter_and_its_overloads(oracle):
 
 
 def test_gather_outside_tells_index_dim_and_size():
-    with raises(RuntimeError, "index 7", "dimension 1", "size 3"):
+    with raises(RuntimeError, "index 7", "dim 1", "size 3"):
         rl.zeros(2, 3).gather(1, rl.tensor([[0], [7]]))
     x = rl.zeros(2, 3)
     with pytest.raises(RuntimeError):

@@ -84,7 +84,7 @@ def test_without_a_batch():
 def test_mistakes():
     with pytest.raises(AssertionError, match="divisible"):
         nn.MultiheadAttention(8, 3)
-    with pytest.raises(ValueError, match="greater than 0"):
+    with pytest.raises(ValueError, match="are positive"):
         nn.MultiheadAttention(0, 1)
     layer = nn.MultiheadAttention(8, 2)
     x = rushlight.ones(2, 1, 8)

@@ -28,10 +28,11 @@ def parameter(library=rushlight, value=1.0):
 
 
 def failure(function):
-    """(type name, message) of what ``function`` raises."""
+    """The type name of what ``function`` raises; its text is the library's own."""
     with pytest.raises(Exception) as caught:
         function()
-    return caught.type.__name__, str(caught.value)
+    assert str(caught.value)
+    return caught.type.__name__
 
 
 @pytest.mark.parametrize(("name", "options"), BAD)

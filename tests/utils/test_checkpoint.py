@@ -231,7 +231,7 @@ def test_reentrant_limits():
         rushlight.autograd.grad(y.sum(), x)
     with pytest.warns(UserWarning, match="None of the inputs"):
         checkpoint(rushlight.exp, x.detach(), use_reentrant=True)
-    with pytest.warns(UserWarning, match="passed explicitly"):
+    with pytest.warns(UserWarning, match="say use_reentrant"):
         checkpoint(rushlight.exp, x)
     for kwargs in ({"a": 1}, {"context_fn": lambda: None}):
         with pytest.raises(ValueError):
@@ -285,7 +285,7 @@ def test_saved_tensor_hooks(oracle):
     x = rushlight.ones(2, requires_grad=True)
     with rushlight.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: 3):
         y = x.exp()
-    with pytest.raises(TypeError, match="unpack_hook expected to be a Tensor"):
+    with pytest.raises(TypeError, match="unpack_hook has to give a Tensor"):
         y.sum().backward()
     with rushlight.autograd.graph.saved_tensors_hooks(lambda x: 1 / 0, lambda x: x):
         with pytest.raises(ZeroDivisionError):

@@ -155,7 +155,7 @@ def test_distributed_sampler_shuffles_by_epoch():
         assert sorted(shares[0] + shares[1]) == list(range(20))
         orders.append(shares)
     assert orders[0] == orders[2] != orders[1]
-    with pytest.raises(ValueError, match="Invalid rank 2"):
+    with pytest.raises(ValueError, match="rank 2 is out of range: 0 to 1"):
         data.DistributedSampler(range(4), 2, 2)
     with pytest.raises(RuntimeError, match="num_replicas and rank"):
         data.DistributedSampler(range(4))
@@ -187,7 +187,7 @@ def test_weighted_sampler():
     for weights, n, replacement in (([1.0, 0.0], 2, False), ([0.0], 1, True), ([-1.0], 1, True)):
         with pytest.raises(RuntimeError):
             list(data.WeightedRandomSampler(weights, n, replacement))
-    with pytest.raises(ValueError, match="1d"):
+    with pytest.raises(ValueError, match="are a vector"):
         data.WeightedRandomSampler([[1.0]], 1)
 
 
@@ -248,7 +248,7 @@ def test_collating_refusals():
     with pytest.raises(RuntimeError, match="equal size"):
         data.default_collate([[1], [1, 2]])
     for batch in ([None, None], [object()], [{1, 2}]):
-        with pytest.raises(TypeError, match="default_collate: batch must contain"):
+        with pytest.raises(TypeError, match="batches are made of"):
             data.default_collate(batch)
     numpy = pytest.importorskip("numpy")
     with pytest.raises(TypeError, match="found <U1"):

@@ -310,7 +310,7 @@ def test_failures_at_the_start():
     with pytest.raises(Exception, match="(?i)worker process 0.*|pickle"):
         list(loader)
     graph = lambda b: rushlight.ones(1, requires_grad=True) * 2
-    with pytest.raises(RuntimeError, match="non-leaf"):
+    with pytest.raises(RuntimeError, match="detach"):
         list(data.DataLoader(Numbers(4), num_workers=1, collate_fn=graph))
     spawned = data.DataLoader(
         Numbers(4), num_workers=1, collate_fn=lambda b: b, multiprocessing_context="spawn"
@@ -481,14 +481,14 @@ def test_arguments_that_exclude_one_another():
         (ValueError, "prefetch_factor", {"prefetch_factor": 2}),
         (ValueError, "prefetch_factor", {"prefetch_factor": -1, "num_workers": 1}),
         (ValueError, "persistent_workers", {"persistent_workers": True}),
-        (ValueError, "sampler option", {"shuffle": True, "sampler": [1]}),
+        (ValueError, "sampler", {"shuffle": True, "sampler": [1]}),
         (ValueError, "batch_sampler", {"batch_sampler": [[1]], "batch_size": 2}),
         (ValueError, "batch_sampler", {"batch_sampler": [[1]], "drop_last": True}),
         (ValueError, "drop_last", {"batch_size": None, "drop_last": True}),
         (ValueError, "batch_size", {"batch_size": 0}),
         (ValueError, "start method", {"multiprocessing_context": "x", "num_workers": 1}),
-        (ValueError, "num_workers > 0", {"multiprocessing_context": "fork"}),
-        (TypeError, "context object", {"multiprocessing_context": 3, "num_workers": 1}),
+        (ValueError, "num_workers=0", {"multiprocessing_context": "fork"}),
+        (TypeError, "is a context or", {"multiprocessing_context": 3, "num_workers": 1}),
     ):
         with pytest.raises(error, match=match):
             data.DataLoader(Numbers(3), **kwargs)
@@ -499,7 +499,7 @@ def test_arguments_that_exclude_one_another():
     loader = data.DataLoader(Numbers(3), pin_memory=True)  # accepted; nothing to pin
     assert values(loader) == [[0], [1], [2]]
     for name in ("batch_size", "dataset", "sampler", "drop_last"):
-        with pytest.raises(ValueError, match="should not be set"):
+        with pytest.raises(ValueError, match="is fixed once"):
             setattr(loader, name, 1)
     with pytest.warns(UserWarning, match="worker processes in total"):
         data.DataLoader(Numbers(3), num_workers=10_000)

@@ -143,24 +143,27 @@ def flex_attention(
         if not isinstance(x, Tensor) and not hasattr(x, "shape"):
             raise ValueError(f"expected query, key and value to be tensors, got {type(x)}")
         if len(x.shape) != 4:
-            raise NotImplementedError("NYI: query, key, and value must be 4D tensors")
+            raise NotImplementedError(
+                "[flex_attention] query, key and value have 4 dims (4D): batch, head, position, "
+                "feature"
+            )
     if query.dtype != key.dtype or query.dtype != value.dtype:
         raise ValueError(
-            "Expected query, key, and value to have the same dtype, but got query.dtype: "
-            f"{query.dtype}, key.dtype: {key.dtype}, and value.dtype: {value.dtype} instead."
+            f"[flex_attention] query, key and value have the same dtype, got {query.dtype}, "
+            f"{key.dtype} and {value.dtype}"
         )
     B, H, T, E = query.shape
     S = key.shape[-2]
     if key.shape[1] != H:
         if not enable_gqa:
             raise ValueError(
-                f"Expect query and key/value to have the same number of heads but got Hq={H} and "
-                f"Hkv={key.shape[1]}. Try setting enable_gqa=True for GQA."
+                f"[flex_attention] {H} heads of queries and {key.shape[1]} of keys: the same "
+                "number of heads, unless enable_gqa=True"
             )
         if H % key.shape[1]:
             raise ValueError(
-                "Expect number of query heads to be a multiple of kv heads for GQA but got "
-                f"Hq={H} and Hkv={key.shape[1]}."
+                f"[flex_attention] grouped queries: {H} heads of queries are no multiple of "
+                f"{key.shape[1]} heads of keys"
             )
         key = key.repeat_interleave(H // key.shape[1], 1)
         value = value.repeat_interleave(H // value.shape[1], 1)

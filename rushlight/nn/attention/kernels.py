@@ -37,8 +37,7 @@ def sdpa_kernel(backends, set_priority=False):
         isinstance(b, SDPBackend) for b in backends
     ):
         raise AssertionError(
-            f"Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "
-            f"{backends!r}"
+            f"[sdpa_kernel] takes an SDPBackend or a list of them, got {backends!r}"
         )
     before = dict(ENABLED)
     ENABLED.update({flag: backend in backends for backend, flag in FLAGS.items()})

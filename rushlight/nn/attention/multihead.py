@@ -41,8 +41,8 @@ class MultiheadAttention(Module):
     ):
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
-                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} "
-                f"and num_heads={num_heads} instead"
+                f"[MultiheadAttention] embed_dim and num_heads are positive, got {embed_dim} and "
+                f"{num_heads}"
             )
         super().__init__()
         self.embed_dim = embed_dim
@@ -53,7 +53,10 @@ class MultiheadAttention(Module):
         self.batch_first = batch_first
         self.head_dim = embed_dim // num_heads
         if self.head_dim * num_heads != embed_dim:
-            raise AssertionError("embed_dim must be divisible by num_heads")
+            raise AssertionError(
+                f"[MultiheadAttention] embed_dim={embed_dim} is not divisible by "
+                f"num_heads={num_heads}"
+            )
 
         def weight(*shape):
             return Parameter(eager.empty(shape, device=device, dtype=dtype))
@@ -109,8 +112,8 @@ class MultiheadAttention(Module):
         """
         if is_causal and attn_mask is None:
             raise RuntimeError(
-                "Need attn_mask if specifying the is_causal hint. You may use the Transformer "
-                "module method `generate_square_subsequent_mask` to create this mask."
+                "[MultiheadAttention] is_causal=True is a hint about attn_mask, which is missing: "
+                "Transformer.generate_square_subsequent_mask makes it"
             )
         batched = query.dim() == 3
         one = query is key and key is value

@@ -38,7 +38,7 @@ def relu6(input, inplace=False):
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     if min_val > max_val:
-        raise ValueError("min_val cannot be greater than max_val")
+        raise ValueError("[hardtanh] min_val is above max_val")
     return (_hardtanh.inplace if inplace else _hardtanh)(input, min_val, max_val)
 
 
@@ -110,7 +110,7 @@ def softplus(input, beta=1.0, threshold=20.0):
 def glu(input, dim=-1):
     """The first half of ``dim`` times the sigmoid of the second."""
     if input.dim() == 0:
-        raise RuntimeError("glu does not support scalars because halving size must be even")
+        raise RuntimeError("[glu] a scalar has no two halves")
     return _glu(input, dim)
 
 

@@ -31,7 +31,9 @@ def scaled_dot_product_attention(
             query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     if not 0 < dropout_p <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+        raise ValueError(
+            f"[scaled_dot_product_attention] a probability lies between 0 and 1, got {dropout_p}"
+        )
     return dropped_attention(
         query, key, value, attn_mask, is_causal, scale, enable_gqa, float(dropout_p)
     )

@@ -61,14 +61,12 @@ def batch_norm(
     weight, bias = _both(input, weight, bias)
     if not training:
         if running_mean is None or running_var is None:
-            raise RuntimeError(
-                "Expected running_mean and running_var to be defined when training=False"
-            )
+            raise RuntimeError("[batch_norm] training=False needs running_mean and running_var")
         return _fixed(input, running_mean, running_var, weight, bias, float(eps))
     count = input.numel() // max(input.shape[1], 1)
     if count == 1:
         raise ValueError(
-            "Expected more than 1 value per channel when training, got input size "
+            "[batch_norm] training takes more than one value a channel, got "
             f"{eager.Size(input.shape)}"
         )
     out, mean, var, _ = _rows(input, weight, bias, float(eps))
@@ -109,7 +107,7 @@ def instance_norm(
         count *= n
     if count == 1:
         raise ValueError(
-            "Expected more than 1 spatial element when training, got input size "
+            "[instance_norm] training takes more than one value a channel and sample, got "
             f"{eager.Size(input.shape)}"
         )
     n, c = input.shape[:2]

@@ -26,14 +26,12 @@ def _check_classes(input, target):
     dim = 0 if input.dim() == 1 else 1
     if input.dim() == 0 or target.dim() not in (0, input.dim() - 1):
         raise ValueError(
-            f"Expected input batch_size ({input.shape[0] if input.dim() else 0}) to match target "
-            "batch_size "
-            f"({target.shape[0] if target.dim() else 0})."
+            f"[nll_loss] {input.shape[0] if input.dim() else 0} samples (batch_size) and "
+            f"{target.shape[0] if target.dim() else 0} targets"
         )
     if input.dim() > 1 and target.dim() and input.shape[0] != target.shape[0]:
         raise ValueError(
-            f"Expected input batch_size ({input.shape[0]}) to match target batch_size "
-            f"({target.shape[0]})."
+            f"[nll_loss] {input.shape[0]} samples (batch_size) and {target.shape[0]} targets"
         )
     return dim
 
@@ -65,8 +63,7 @@ def _chosen(input, target, dim, weight, ignore_index):
         return -chosen.masked_fill(ignored, 0.0), lambda: (~ignored).sum().to(input.dtype)
     if weight.dim() != 1 or weight.shape[0] != input.shape[dim]:
         raise RuntimeError(
-            "weight tensor should be defined either for all "
-            f"{input.shape[dim]} classes or no classes but got weight tensor of shape: "
+            f"[nll_loss] weight gives one number a class, of {input.shape[dim]}, got shape "
             f"{list(weight.shape)}"
         )
     weights = eager.embedding(weight.unsqueeze(1), ids).squeeze(-1).masked_fill(ignored, 0.0)  # type: ignore[attr-defined]
@@ -105,10 +102,13 @@ def _every_cross_entropy(
 ):
     reduction = _reduction(reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
+        raise RuntimeError(f"[cross_entropy] label_smoothing lies in [0, 1], got {label_smoothing}")
     if target.is_floating_point() and target.shape == input.shape:
         if ignore_index >= 0:
-            raise RuntimeError("ignore_index is not supported for floating point target")
+            raise RuntimeError(
+                "[cross_entropy] targets that are probabilities take no ignore_index: it is not "
+                "supported there"
+            )
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     dim = _check_classes(input, target)
     if label_smoothing == 0.0 and weight is None:

@@ -9,7 +9,7 @@ from rushlight.nn.functional.shared import _written_over
 
 def _check(p):
     if p < 0.0 or p > 1.0:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        raise ValueError(f"[dropout] a probability lies between 0 and 1, got {p}")
 
 
 def dropout(input, p=0.5, training=True, inplace=False):
@@ -42,9 +42,8 @@ def dropout1d(input, p=0.5, training=True, inplace=False):
     """Whole channels of (N, C, L) or (C, L)."""
     if input.dim() not in (2, 3):
         raise RuntimeError(
-            f"dropout1d: Expected 2D or 3D input, but received a {input.dim()}D input. Note that "
-            "dropout1d exists to provide channel-wise dropout on inputs with 1 spatial dimension, "
-            "a channel dimension, and an optional batch dimension (i.e. 2D or 3D inputs)."
+            f"[dropout1d] takes (C, L) or (N, C, L), whose channels it drops, got {input.dim()} "
+            "dims"
         )
     if input.dim() == 2:
         out = _channels(input.unsqueeze(0), p, training, inplace)
@@ -57,10 +56,8 @@ def _warn_of_dims(name, input, usual):
 
     if input.dim() not in usual:
         warnings.warn(
-            f"{name}: Received a {input.dim()}-D input to {name}, which is deprecated and will "
-            "result in an error in a future release. To retain the behavior and silence this "
-            "warning, please use dropout instead. Note that "
-            f"{name} exists to provide channel-wise dropout.",
+            f"[{name}] a {input.dim()}-D input has no channels for it to drop, which PyTorch will "
+            "refuse: use dropout",
             stacklevel=3,
         )
 
@@ -106,6 +103,6 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     """alpha_dropout of whole channels (dim 1)."""
     if input.dim() < 2:
-        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+        raise RuntimeError("[feature_alpha_dropout] takes at least 2 dimensions")
     shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
     return _alpha(input, p, training, inplace, shape)

@@ -26,7 +26,7 @@ def _starts(u, size, out, kernel):
 def _pooled(dims, input, kernel_size, output_size, output_ratio, samples):
     name = f"fractional_max_pool{dims}d"
     if output_size is None and output_ratio is None:
-        raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+        raise ValueError(f"[{name}] needs output_size or output_ratio")
     single = floats(name, input).dim() == dims + 1
     if not single and input.dim() != dims + 2:
         raise RuntimeError(

@@ -57,13 +57,16 @@ def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", wei
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """d^2 / 2 where |d| < delta, else delta (|d| - delta / 2)."""
     if delta <= 0:
-        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+        raise RuntimeError("[huber_loss] delta is positive")
     reduction = _reduction(reduction)
     _warn_of_broadcast(input, target)
     loss = _huber(input, target, delta)
     if weight is not None:
         if weight.shape != input.shape:
-            raise ValueError("Weights and input must have the same size.")
+            raise ValueError(
+                f"[huber_loss] weight has shape {list(weight.shape)}, the input "
+                f"{list(input.shape)}: they have to be equal"
+            )
         loss = loss * weight  # and the mean is over the elements, unlike that of mse_loss
     return _reduced(loss, reduction)
 
@@ -72,7 +75,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
     """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2."""
     if beta < 0:
-        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+        raise RuntimeError("[smooth_l1_loss] beta is not negative")
     reduction = _reduction(reduction, size_average, reduce)
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
@@ -88,7 +91,8 @@ def binary_cross_entropy_with_logits(
     reduction = _reduction(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise ValueError(
-            f"Target size ({target.shape}) must be the same as input size ({input.shape})"
+            f"[binary_cross_entropy_with_logits] the target has shape {list(target.shape)}, the "
+            f"input {list(input.shape)}: they have to be equal"
         )
     if pos_weight is None:
         loss = _logits(input, target)
@@ -108,14 +112,13 @@ def binary_cross_entropy(
     reduction = _reduction(reduction, size_average, reduce)
     if input.shape != target.shape:
         raise ValueError(
-            f"Using a target size ({target.shape}) that is different to the input size "
-            f"({input.shape}) is deprecated. "
-            "Please ensure they have the same size."
+            f"[binary_cross_entropy] the target has shape {list(target.shape)}, the input "
+            f"{list(input.shape)}: they have to be equal"
         )
     if isinstance(input, eager.Tensor) and input.numel():
         plain = input.detach()
         if not (plain.amin().item() >= 0 and plain.amax().item() <= 1):
-            raise RuntimeError("all elements of input should be between 0 and 1")
+            raise RuntimeError("[binary_cross_entropy] the input holds probabilities, from 0 to 1")
     loss = _binary(input, target)
     return _reduced(loss if weight is None else loss * weight, reduction)
 
@@ -215,8 +218,8 @@ def margin_ranking_loss(
     reduction = _reduction(reduction, size_average, reduce)
     if input1.dim() != input2.dim() or input1.dim() != target.dim():
         raise RuntimeError(
-            "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
-            f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
+            f"[margin_ranking_loss] the operands have one rank, got {list(input1.shape)}, "
+            f"{list(input2.shape)} and target {list(target.shape)}"
         )
     return _reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
 
@@ -228,11 +231,11 @@ def cosine_embedding_loss(
     """1 - cos(x1, x2) where the target is 1, max(0, cos - margin) where it is -1; (N, D) or (D)."""
     reduction = _reduction(reduction, size_average, reduce)
     if target.dim() not in (0, 1):
-        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+        raise RuntimeError("[cosine_embedding_loss] the target is one number or a vector")
     if input1.dim() != target.dim() + 1 or input2.dim() != target.dim() + 1:
         raise RuntimeError(
-            f"{target.dim()}D target tensor expects {target.dim() + 1}D input tensors, but found "
-            f"inputs with sizes {list(input1.shape)} and {list(input2.shape)}."
+            f"[cosine_embedding_loss] a target of {target.dim()} dims goes with inputs of "
+            f"{target.dim() + 1}, got {list(input1.shape)} and {list(input2.shape)}"
         )
     eps = 1e-12
     squares = ((input1 * input1).sum(-1) + eps) * ((input2 * input2).sum(-1) + eps)
@@ -283,9 +286,8 @@ def triplet_margin_with_distance_loss(
         raise ValueError(f"margin must be greater than 0, got {margin}")
     if not anchor.dim() == positive.dim() == negative.dim():
         raise RuntimeError(
-            "The anchor, positive, and negative tensors are expected to have the same number of "
-            f"dimensions, but got: anchor {anchor.dim()}D, positive {positive.dim()}D, and "
-            f"negative {negative.dim()}D inputs"
+            "[triplet_margin_with_distance_loss] anchor, positive and negative have the same "
+            f"number of dims, got {anchor.dim()}, {positive.dim()} and {negative.dim()}"
         )
     distance = distance_function or pairwise_distance
     near, far = distance(anchor, positive), distance(anchor, negative)

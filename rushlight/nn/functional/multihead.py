@@ -47,19 +47,18 @@ def multi_head_attention_forward(
     """
     if query.dim() not in (2, 3):
         raise AssertionError(
-            f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D tensor"
+            f"[multi_head_attention] query has 2 dims, or 3 in a batch, got {query.dim()}"
         )
     batched = query.dim() == 3
     if key.dim() != query.dim() or value.dim() != query.dim():
         raise AssertionError(
-            f"For {'batched (3-D)' if batched else 'unbatched (2-D)'} `query`, expected `key` and "
-            f"`value` to be {query.dim()}-D but found {key.dim()}-D and {value.dim()}-D tensors "
-            "respectively"
+            f"[multi_head_attention] {'a batch' if batched else 'no batch'} of queries: key and "
+            f"value have {query.dim()} dims too, got {key.dim()} and {value.dim()}"
         )
     if is_causal and attn_mask is None:
         raise RuntimeError(
-            "Need attn_mask if specifying the is_causal hint. You may use the Transformer module "
-            "method `generate_square_subsequent_mask` to create this mask."
+            "[multi_head_attention] is_causal=True is a hint about attn_mask, which is missing: "
+            "Transformer.generate_square_subsequent_mask makes it"
         )
     width = query.shape[-1]
     if width != embed_dim_to_check:
@@ -76,7 +75,7 @@ def multi_head_attention_forward(
     if use_separate_proj_weight:
         if key.shape[:2] != value.shape[:2]:
             raise AssertionError(
-                f"key's sequence and batch dims {key.shape[:2]} do not match value's "
+                f"[multi_head_attention] keys are {key.shape[:2]} (positions, batch), values "
                 f"{value.shape[:2]}"
             )
         for weight, name in (
@@ -91,7 +90,10 @@ def multi_head_attention_forward(
         if key.shape != value.shape:
             raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
         if in_proj_weight is None:
-            raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
+            raise AssertionError(
+                "[multi_head_attention] in_proj_weight is None: then use_separate_proj_weight has "
+                "to be True"
+            )
         weights = None
     out, seen = attended(
         query, key, value, one, num_heads, in_proj_weight, weights, in_proj_bias, bias_k, bias_v,

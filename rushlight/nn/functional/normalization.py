@@ -73,10 +73,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
     """x / (k + alpha mean of the squares in a window of ``size`` channels)^beta; (N, C, ...)."""
     if input.dim() < 3:
-        raise ValueError(
-            "Expected 3D or higher dimensionality                          input (got "
-            f"{input.dim()} dimensions)"
-        )
+        raise ValueError(f"[local_response_norm] takes at least 3 dims, got {input.dim()}")
     if input.dtype is not eager.int64:
         floats("local_response_norm", input)
     if input.numel() == 0:

@@ -119,19 +119,18 @@ def _unpool(dims, input, indices, kernel_size, stride, padding, output_size):
         sizes = list(output_size)[-dims:]
         if len(output_size) not in (dims, dims + 2, input.dim()):
             raise ValueError(
-                f"output_size should be a sequence containing {dims} or {dims + 2} elements, but "
-                f"it has a length of '{len(output_size)}'"
+                f"[max_unpool] output_size has {dims} or {dims + 2} values, got {len(output_size)}"
             )
         for d, (n, want, s) in enumerate(zip(sizes, least, stride)):
             if not want - s < n < want + s:
                 raise ValueError(
-                    f'invalid output_size "{sizes}" (dim {d} must be between {want - s} and '
-                    f"{want + s})"
+                    f"[max_unpool] output_size {sizes}: dim {d} lies between {want - s} and "
+                    f"{want + s}"
                 )
     if tuple(indices.shape) != tuple(input.shape):
         raise RuntimeError(
-            "Expected shape of indices to be same as that of the input tensor "
-            f"({list(input.shape)}) but got indices tensor with shape: {list(indices.shape)}"
+            f"[max_unpool] indices have the input's shape {list(input.shape)}, got "
+            f"{list(indices.shape)}"
         )
     return _scatter(input, indices, (*input.shape[:-dims], *sizes), dims, False)
 

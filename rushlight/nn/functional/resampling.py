@@ -43,21 +43,18 @@ def interpolate(
     if mode in _ANY:
         if align_corners is not None:
             raise ValueError(
-                "align_corners option can only be set with the interpolating modes: linear | "
-                "bilinear | bicubic | trilinear"
+                "[interpolate] align_corners goes with linear, bilinear, bicubic and trilinear only"
             )
     dims = input.dim() - 2
     if dims not in (1, 2, 3) or mode not in _ANY and mode not in _LINES:
         raise NotImplementedError(
-            "Input Error: Only 3D, 4D and 5D input Tensors supported (got "
-            f"{input.dim()}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | "
-            f"area | nearest-exact (got {mode})"
+            f"[interpolate] no {mode} for {input.dim()} dims: nearest, nearest-exact and area take "
+            "3 to 5, linear 3, bilinear and bicubic 4, trilinear 5"
         )
     if antialias:
         if mode not in ("bilinear", "bicubic") or dims != 2:
             raise ValueError(
-                "Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D "
-                "tensor as input"
+                "[interpolate] antialias=True goes with bilinear and bicubic of 4 dims"
             )
         raise NotImplementedError("[interpolate] antialias is not supported")
     sizes, scales = _target(
@@ -69,8 +66,7 @@ def interpolate(
         )
     if any(n <= 0 for n in (*sizes, *input.shape[2:])):
         raise RuntimeError(
-            "Input and output sizes should be greater than 0, but got input "
-            f"{list(input.shape[2:])} output {list(sizes)}"
+            f"[interpolate] from {list(input.shape[2:])} to {list(sizes)}: a size is not positive"
         )
     if mode == "area":
         return _AVERAGES[dims](input, sizes)
@@ -85,21 +81,21 @@ def _target(input, size, scale_factor, recompute, asked):
     """(sizes, the scales that decide places or None)."""
     dims = input.dim() - 2
     if size is not None and scale_factor is not None:
-        raise ValueError("only one of size or scale_factor should be defined")
+        raise ValueError("[interpolate] takes size or scale_factor, got both")
     if asked and size is not None:
-        raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
+        raise ValueError(
+            "[interpolate] an explicit size leaves nothing for recompute_scale_factor to do"
+        )
     for name, value in (("size", size), ("scale_factor", scale_factor)):
         if isinstance(value, (list, tuple)) and len(value) != dims:
             raise ValueError(
-                f"Input and {name} must have the same number of spatial dimensions, but got input "
-                f"with spatial dimensions of {list(input.shape[2:])} and {name} of {value}. Please "
-                "provide input tensor in (N, C, d1, d2, ...,dK) format and output size in (o1, o2, "
-                "...,oK) format."
+                f"[interpolate] {name}={value} does not fit the spatial dims "
+                f"{list(input.shape[2:])}, one number each: the input is (N, C, ...)"
             )
     if size is not None:
         return tuple(size) if isinstance(size, (list, tuple)) else (size,) * dims, None
     if scale_factor is None:
-        raise ValueError("either size or scale_factor should be defined")
+        raise ValueError("[interpolate] takes size or scale_factor, got neither")
     given = scale_factor if isinstance(scale_factor, (list, tuple)) else (scale_factor,) * dims
     scales = tuple(float(s) for s in given)
     sizes = tuple(math.floor(float(n) * s) for n, s in zip(input.shape[2:], scales))
@@ -109,7 +105,7 @@ def _target(input, size, scale_factor, recompute, asked):
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
     """interpolate, under its old name."""
     warnings.warn(
-        "`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.",
+        "[upsample] an older name: use nn.functional.interpolate",
         stacklevel=2,
     )
     return interpolate(input, size, scale_factor, mode, align_corners)
@@ -118,7 +114,7 @@ def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=
 def upsample_nearest(input, size=None, scale_factor=None):
     """interpolate by the nearest element, under its old name."""
     warnings.warn(
-        "`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.",
+        "[upsample_nearest] an older name: use nn.functional.interpolate",
         stacklevel=2,
     )
     return interpolate(input, size, scale_factor, mode="nearest")
@@ -127,7 +123,7 @@ def upsample_nearest(input, size=None, scale_factor=None):
 def upsample_bilinear(input, size=None, scale_factor=None):
     """interpolate with lines between aligned corners, under its old name."""
     warnings.warn(
-        "`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.",
+        "[upsample_bilinear] an older name: use nn.functional.interpolate",
         stacklevel=2,
     )
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)

@@ -9,17 +9,14 @@ def pixel_shuffle(input, upscale_factor):
     """(..., C r^2, H, W) -> (..., C, H r, W r)."""
     r = upscale_factor
     if input.dim() < 3:
-        raise RuntimeError(
-            f"pixel_shuffle expects input to have at least 3 dimensions, but got input with "
-            f"{input.dim()} dimension(s)"
-        )
+        raise RuntimeError(f"[pixel_shuffle] takes at least 3 dims, got {input.dim()}")
     if r <= 0:
-        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+        raise RuntimeError(f"[pixel_shuffle] upscale_factor is positive, got {r}")
     *lead, channels, height, width = input.shape
     if channels % (r * r):
         raise RuntimeError(
-            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of"
-            f" upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
+            f"[pixel_shuffle] {channels} channels are not divisible by upscale_factor ** 2 = "
+            f"{r * r}"
         )
     n = len(lead)
     x = input.reshape((*lead, channels // (r * r), r, r, height, width))
@@ -31,18 +28,14 @@ def pixel_unshuffle(input, downscale_factor):
     """(..., C, H r, W r) -> (..., C r^2, H, W)."""
     r = downscale_factor
     if input.dim() < 3:
-        raise RuntimeError(
-            f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with "
-            f"{input.dim()} dimension(s)"
-        )
+        raise RuntimeError(f"[pixel_unshuffle] takes at least 3 dims, got {input.dim()}")
     if r <= 0:
-        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+        raise RuntimeError(f"[pixel_unshuffle] downscale_factor is positive, got {r}")
     *lead, channels, height, width = input.shape
     for name, size in (("height", height), ("width", width)):
         if size % r:
             raise RuntimeError(
-                f"pixel_unshuffle expects {name} to be divisible by downscale_factor, but "
-                f"input.size({-2 if name == 'height' else -1})={size} is not divisible by {r}"
+                f"[pixel_unshuffle] the {name} {size} is not divisible by downscale_factor={r}"
             )
     n = len(lead)
     x = input.reshape((*lead, channels, height // r, r, width // r, r))
@@ -53,19 +46,13 @@ def pixel_unshuffle(input, downscale_factor):
 def channel_shuffle(input, groups):
     """Channels (dim 1) of ``groups`` groups interleaved."""
     if input.dim() < 3:
-        raise RuntimeError(
-            f"channel_shuffle expects input with > 2 dims, but got input with sizes "
-            f"{list(input.shape)}"
-        )
+        raise RuntimeError(f"[channel_shuffle] takes at least 3 dims, got {list(input.shape)}")
     if groups <= 0:
-        raise RuntimeError(
-            f"Number of groups to divide channels in must be positive. Value of groups:{groups}"
-        )
+        raise RuntimeError(f"[channel_shuffle] groups is positive, got {groups}")
     batch, channels, *rest = input.shape
     if channels % groups:
         raise RuntimeError(
-            "Number of channels must be divisible by groups. Got "
-            f"{channels} channels and {groups} groups."
+            f"[channel_shuffle] {channels} channels are not divisible by {groups} groups"
         )
     x = input.reshape((batch, groups, channels // groups, *rest))
     return x.transpose(1, 2).reshape((batch, channels, *rest))

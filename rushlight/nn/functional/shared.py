@@ -35,8 +35,8 @@ def _reduction(reduction, size_average=None, reduce=None):
         keep = reduce is not None and not reduce
         reduction = "none" if keep else "mean" if average else "sum"
         warnings.warn(
-            "size_average and reduce args will be deprecated, please use "
-            f"reduction='{reduction}' instead.",
+            "[loss] size_average and reduce are PyTorch's older way to say "
+            f"reduction='{reduction}'",
             stacklevel=3,
         )
     if reduction not in REDUCTIONS:
@@ -52,8 +52,8 @@ def _softmax_dim(name, ndim, dim):
     if dim is not None:
         return dim
     warnings.warn(
-        f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
-        "dim=X as an argument.",
+        f"[{name}] Implicit dimension choice for {name}: which dim it takes depends on the rank; "
+        "say dim=",
         stacklevel=3,
     )
     return 0 if ndim in (0, 1, 3) else 1
@@ -70,8 +70,7 @@ def _written_over(input, function):
 def _warn_of_broadcast(input, target):
     if input.shape != target.shape:
         warnings.warn(
-            f"Using a target size ({target.shape}) that is different to the input size "
-            f"({input.shape}). This will likely "
-            "lead to incorrect results due to broadcasting. Please ensure they have the same size.",
+            f"[loss] the target has shape {list(target.shape)}, the input {list(input.shape)} "
+            "(Using a target size of its own): they are broadcast, which is seldom meant",
             stacklevel=3,
         )

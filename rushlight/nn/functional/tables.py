@@ -89,22 +89,21 @@ def embedding_bag(
         raise ValueError("Arguments to embedding_bag are in the wrong order: input, then weight")
     if per_sample_weights is not None and per_sample_weights.shape != input.shape:
         raise ValueError(
-            f"embedding_bag: If per_sample_weights ({tuple(per_sample_weights.shape)}) is not None,"
-            f" then it must have the same shape as the input ({tuple(input.shape)})"
+            f"[embedding_bag] per_sample_weights has shape {tuple(per_sample_weights.shape)}, the "
+            f"input {tuple(input.shape)}: they have to be equal"
         )
     if weight.dim() != 2:
-        raise ValueError(
-            f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.dim()}"
-        )
+        raise ValueError(f"[embedding_bag] a table has 2 dims, got {weight.dim()}")
     if mode not in ("sum", "mean", "max"):
-        raise ValueError("mode has to be one of sum, mean or max")
+        raise ValueError("[embedding_bag] mode is not one of sum, mean and max")
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError(
-            "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported "
-            f"for mode='sum' (got mode='{mode}'). Please open a feature request on GitHub."
+            f"[embedding_bag] mode='{mode}' takes no per_sample_weights, only 'sum' does"
         )
     if mode == "max" and scale_grad_by_freq:
-        raise ValueError("max mode does not support scaling the gradient by the frequency")
+        raise ValueError(
+            "[embedding_bag] mode='max' has no scale_grad_by_freq: it is not supported"
+        )
     floats("embedding_bag", weight)
     lengths = _bag_lengths(input, offsets, include_last_offset)
     ids = input.reshape(-1)
@@ -148,28 +147,23 @@ def _bag_lengths(input, offsets, include_last_offset):
     if input.dim() == 2:
         if offsets is not None:
             raise ValueError(
-                "if input is 2D, then offsets has to be None, as input is treated is a mini-batch "
-                f"of fixed length sequences. However, found offsets of type {type(offsets)}"
+                "[embedding_bag] the rows of a 2-D input are the bags, so offsets is None, got "
+                f"{type(offsets)}"
             )
         return None
     if input.dim() != 1:
-        raise ValueError(
-            f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}"
-        )
+        raise ValueError(f"[embedding_bag] the input has 1 or 2 dims, got {input.dim()}")
     if offsets is None:
-        raise ValueError("offsets has to be a 1D Tensor but got None")
+        raise ValueError("[embedding_bag] a 1-D input needs offsets, where each bag begins")
     if offsets.dim() != 1:
-        raise ValueError("offsets has to be a 1D Tensor")
+        raise ValueError("[embedding_bag] offsets is a vector")
     starts = offsets.tolist()
     if starts and starts[0] != 0:
-        raise RuntimeError(
-            f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from "
-            f"position 0. However, got {starts[0]}"
-        )
+        raise RuntimeError(f"[embedding_bag] the first bag begins at offset 0, got {starts[0]}")
     if starts and starts[-1] > input.shape[0]:
         raise RuntimeError(
-            "offsets[-1] can not be greater than input's length "
-            f"{input.shape[0]} but got offsets[-1] of {starts[-1]}"
+            f"[embedding_bag] the last bag begins at {starts[-1]}, after the end of "
+            f"{input.shape[0]} indices"
         )
     if not include_last_offset:
         starts = [*starts, input.shape[0]]
@@ -207,7 +201,7 @@ def one_hot(tensor, num_classes=-1):
     if num_classes == -1:
         num_classes = int(tensor.amax().item()) + 1
     elif tensor.numel() and int(tensor.amax().item()) >= num_classes:
-        raise RuntimeError("Class values must be smaller than num_classes.")
+        raise RuntimeError("[one_hot] a class is not below num_classes")
     if tensor.numel() and int((-tensor).amax().item()) > 0:
         raise RuntimeError("Class values must be non-negative.")
     return (tensor.unsqueeze(-1) == eager.arange(num_classes, device=tensor.device)).to(eager.int64)

@@ -13,8 +13,7 @@ CUBIC = -0.75  # the a of Keys's kernel, as in PyTorch
 def _warned(name, align_corners):
     if align_corners is None:
         warnings.warn(
-            f"Default {name} behavior has changed to align_corners=False since 1.3.0. Please "
-            "specify align_corners=True if the old behavior is desired.",
+            f"[{name}] align_corners=False is the default: say which one is meant",
             stacklevel=3,
         )
     return bool(align_corners)
@@ -85,13 +84,13 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     """
     if mode not in MODES:
         raise ValueError(
-            "nn.functional.grid_sample(): expected mode to be 'bilinear', 'nearest' or 'bicubic', "
-            f"but got: '{mode}'"
+            "[grid_sample] the modes are 'bilinear', 'nearest' and 'bicubic' (expected mode to be "
+            f"among them), not {mode!r}"
         )
     if padding_mode not in PADDING:
         raise ValueError(
-            "nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or "
-            f"'reflection', but got: '{padding_mode}'"
+            "[grid_sample] the padding modes are 'zeros', 'border' and 'reflection', not "
+            f"{padding_mode!r}"
         )
     align_corners = _warned("grid_sample and affine_grid", align_corners)
     dims = input.dim() - 2
@@ -102,8 +101,8 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
         )
     if input.shape[0] != grid.shape[0]:
         raise RuntimeError(
-            "[grid_sample] expected grid and input to have same batch size, but got input with "
-            f"sizes {list(input.shape)} and grid with sizes {list(grid.shape)}"
+            f"[grid_sample] input and grid have the same batch size, got {list(input.shape)} and "
+            f"{list(grid.shape)}"
         )
     if input.dtype is not grid.dtype:
         raise RuntimeError(
@@ -114,10 +113,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
         raise RuntimeError("[grid_sample] bicubic interpolation only supports 4D input")
     sizes = tuple(input.shape[2:])
     if 0 in sizes:
-        raise RuntimeError(
-            f"[grid_sample] expected input to have non-empty spatial dimensions, got "
-            f"{list(input.shape)}"
-        )
+        raise RuntimeError(f"[grid_sample] the input has no places to sample: {list(input.shape)}")
     coordinates = []
     for i, n in enumerate(sizes):
         g = grid[..., dims - 1 - i]

@@ -41,7 +41,7 @@ def _check(layer, bn):
     if layer.training or bn.training:
         raise AssertionError("Fusion only for eval!")
     if bn.running_mean is None or bn.running_var is None:
-        raise AssertionError("bn.running_mean and bn.running_var must not be None")
+        raise AssertionError("[fusion] the batch norm keeps no running_mean and running_var")
 
 
 def fuse_conv_bn_eval(conv, bn, transpose=False):
@@ -64,8 +64,8 @@ def fuse_linear_bn_eval(linear, bn):
     _check(linear, bn)
     if bn.num_features not in (linear.out_features, 1):
         raise AssertionError(
-            "To fuse, linear.out_features == bn.num_features or bn.num_features == 1, got "
-            f"linear.out_features={linear.out_features} and bn.num_features={bn.num_features}"
+            f"[fuse_linear_bn_eval] out_features={linear.out_features} do not go with "
+            f"num_features={bn.num_features} (equal, or 1)"
         )
     fused = copy.deepcopy(linear)
     fused.weight, fused.bias = fuse_linear_bn_weights(

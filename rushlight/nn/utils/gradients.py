@@ -38,11 +38,8 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
             total = eager.stack(parts).sum() ** (1 / norm_type)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RuntimeError(
-            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
-            "so it cannot be "
-            "clipped. To disable this error and scale the gradients by the non-finite norm "
-            "anyway, set "
-            "`error_if_nonfinite=False`"
+            f"[clip_grad_norm_] the {norm_type}-norm of the gradients is non-finite, so they "
+            "cannot be scaled by it: error_if_nonfinite=False scales them all the same"
         )
     return total
 
@@ -69,7 +66,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 def clip_grad_norm(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
     """clip_grad_norm_ under its name of the past, which warns."""
     warnings.warn(
-        "`nn.utils.clip_grad_norm` is now deprecated in favor of `nn.utils.clip_grad_norm_`.",
+        "[clip_grad_norm] an older name: use nn.utils.clip_grad_norm_",
         FutureWarning,
         stacklevel=2,
     )

@@ -40,14 +40,10 @@ class _SpectralNorm(Module):
         super().__init__()
         ndim = weight.dim()
         if dim >= ndim or dim < -ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}] but got "
-                f"{dim})"
-            )
+            raise IndexError(f"[spectral_norm] dim {dim} is out of range: -{ndim} to {ndim - 1}")
         if n_power_iterations <= 0:
             raise ValueError(
-                "Expected n_power_iterations to be positive, but got "
-                f"n_power_iterations={n_power_iterations}"
+                f"[spectral_norm] n_power_iterations is positive, got {n_power_iterations}"
             )
         self.dim, self.eps = dim if dim >= 0 else dim + ndim, eps
         if ndim > 1:
@@ -93,7 +89,7 @@ def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=No
     """
     weight = getattr(module, name, None)
     if not isinstance(weight, eager.Tensor):
-        raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
+        raise ValueError(f"[spectral_norm] {module} has no parameter or buffer {name!r}")
     if dim is None:
         dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
     norm = _SpectralNorm(weight.detach(), n_power_iterations, dim, eps)

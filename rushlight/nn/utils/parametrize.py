@@ -57,8 +57,8 @@ class ParametrizationList(ModuleList):
                     new = module.right_inverse(new)
         if not isinstance(new, Tensor) and not isinstance(new, (list, tuple)):
             raise ValueError(
-                "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
-                f"Got {type(new).__name__}"
+                "[parametrize] right_inverse gives a tensor or a sequence of them, got "
+                f"{type(new).__name__}"
             )
         self.is_tensor = isinstance(new, Tensor)
         self.ntensors = 1 if self.is_tensor else len(new)
@@ -66,8 +66,8 @@ class ParametrizationList(ModuleList):
         if self.is_tensor:
             if not unsafe and new.dtype != original.dtype:
                 raise ValueError(
-                    "When `right_inverse` outputs one tensor, it may not change the dtype.\n"
-                    f"original.dtype: {original.dtype}\nright_inverse(original).dtype: {new.dtype}"
+                    f"[parametrize] right_inverse of one tensor keeps the dtype {original.dtype}, "
+                    f"got {new.dtype}"
                 )
             if learnt:  # the parameter itself stays, for optimizers that hold it
                 original.data = new.detach()
@@ -77,9 +77,8 @@ class ParametrizationList(ModuleList):
             for i, part in enumerate(new):
                 if not isinstance(part, Tensor):
                     raise ValueError(
-                        "'right_inverse' must return a Tensor or a Sequence of tensors (list, "
-                        f"tuple...). Got element {i} of the sequence with type "
-                        f"{type(part).__name__}."
+                        f"[parametrize] right_inverse gives tensors, element {i} is a "
+                        f"{type(part).__name__}"
                     )
                 if learnt:
                     part = Parameter(part.detach(), original.requires_grad)
@@ -102,8 +101,8 @@ class ParametrizationList(ModuleList):
             parts = (value,) if isinstance(value, Tensor) else tuple(value)
             if len(parts) != self.ntensors:
                 raise ValueError(
-                    "'right_inverse' must return a sequence of tensors of length "
-                    f"{self.ntensors}. Got a sequence of length {len(parts)}."
+                    f"[parametrize] right_inverse has to give {self.ntensors} tensors, got "
+                    f"{len(parts)}"
                 )
             for original, part in zip(self.originals(), parts, strict=True):
                 original.data = part.detach()
@@ -135,9 +134,8 @@ def _own_class(module):
 
 def _reduce(self, protocol):
     raise RuntimeError(
-        "Serialization of parametrized modules is only supported through state_dict(). See:\n"
-        "https://pytorch.org/tutorials/beginner/saving_loading_models.html"
-        "#saving-loading-a-general-checkpoint-for-inference-and-or-resuming-training"
+        "[parametrize] a parametrized module cannot be pickled whole (Serialization of "
+        "parametrized modules is by state_dict() alone)"
     )
 
 
@@ -176,9 +174,8 @@ def _check_result(parametrized, before, name):
                 )
         elif a != b:
             raise ValueError(
-                "Registering a parametrization may not change the "
-                f"{what} of the tensor, unless `unsafe` flag is enabled.\n"
-                f"module.{name}.{what}: {a}\nparametrization(module.{name}).{what}: {b}"
+                f"[parametrize] a parametrization may not change the {what} of {name} unless "
+                f"unsafe=True: {a} became {b}"
             )
 
 
@@ -213,8 +210,8 @@ def register_parametrization(module, tensor_name, parametrization, *, unsafe=Fal
         module.parametrizations[tensor_name] = found
     else:
         raise ValueError(
-            f"Module '{module}' does not have a parameter, a buffer, or a parametrized element "
-            f"with name '{tensor_name}'"
+            f"[parametrize] {module} does not have a parameter, buffer or parametrized tensor "
+            f"{tensor_name!r}"
         )
     return module
 

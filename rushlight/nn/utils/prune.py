@@ -51,7 +51,7 @@ class BasePruningMethod(ABC):
         if importance_scores is not None:
             if importance_scores.shape != orig.shape:
                 raise ValueError(
-                    f"importance_scores should have the same shape as parameter {name} of {module}"
+                    f"[prune] importance_scores have another shape than {name} of {module}"
                 )
         else:
             importance_scores = orig
@@ -80,7 +80,7 @@ class BasePruningMethod(ABC):
         """t with what this method chooses zeroed; the module is not asked."""
         scores = t if importance_scores is None else importance_scores
         if scores.shape != t.shape:
-            raise ValueError("importance_scores should have the same shape as tensor t")
+            raise ValueError("[prune] importance_scores have another shape than the tensor")
         default = eager.ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(scores, default_mask=default)
 
@@ -88,7 +88,7 @@ class BasePruningMethod(ABC):
         """The product becomes the parameter; parameter and mask of before go."""
         name = self._tensor_name
         if name is None:
-            raise AssertionError(f"Module {module} has to be pruned before pruning can be removed")
+            raise AssertionError(f"[prune] {module} is not pruned: there is nothing to remove")
         weight = self.apply_mask(module)
         if hasattr(module, name):
             delattr(module, name)
@@ -119,8 +119,8 @@ class PruningContainer(BasePruningMethod):
         name = getattr(method, "_tensor_name", self._tensor_name)
         if method is not None and self._tensor_name != name:
             raise ValueError(
-                "Can only add pruning methods acting on the parameter named "
-                f"'{self._tensor_name}' to PruningContainer {self}. Found '{name}'"
+                f"[prune] {self} prunes '{self._tensor_name}'; a method for '{name}' does not "
+                "belong to it"
             )
         self._pruning_methods += (method,)
 
@@ -174,12 +174,11 @@ class Identity(BasePruningMethod):
 
 def check_amount(amount):
     if not isinstance(amount, numbers.Real):
-        raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
+        raise TypeError(f"[prune] amount is an int or a float, got {amount!r}")
     whole = isinstance(amount, numbers.Integral)
     if amount < 0 or not whole and amount > 1.0:
         raise ValueError(
-            f"amount={amount} should either be a float in the range [0, 1] or a non-negative "
-            "integer"
+            f"[prune] amount={amount} is neither a share in [0, 1] nor a number of elements"
         )
 
 
@@ -188,7 +187,7 @@ def count_of(amount, size):
     if isinstance(amount, numbers.Integral):
         if amount > size:
             raise ValueError(
-                f"amount={amount} should be smaller than the number of parameters to prune={size}"
+                f"[prune] {amount} elements are to be pruned, there are {size}"
             )
         return int(amount)
     return round(amount * size)
@@ -250,8 +249,8 @@ class Structured(BasePruningMethod):
     def compute_mask(self, t, default_mask):
         if t.dim() <= 1:
             raise ValueError(
-                "Structured pruning can only be applied to multidimensional tensors. Found tensor "
-                f"of shape {tuple(t.shape)} with {t.dim()} dims"
+                "[prune] whole slices can be pruned of 2 dims and more, got shape "
+                f"{tuple(t.shape)}, {t.dim()} dims"
             )
         if not -t.dim() <= self.dim < t.dim():
             raise IndexError(f"Invalid index {self.dim} for tensor of size {tuple(t.shape)}")
@@ -357,7 +356,7 @@ def global_unstructured(parameters, pruning_method, importance_scores=None, **kw
     parameters = list(parameters)
     scores = {} if importance_scores is None else importance_scores
     if not isinstance(scores, dict):
-        raise TypeError("global_unstructured(): importance_scores must be of type dict")
+        raise TypeError("[global_unstructured] importance_scores is a dict")
     flat = lambda values: eager.cat([v.detach().reshape(-1) for v in values])
     all_scores = flat(scores.get((m, n), getattr(m, n)) for m, n in parameters)
     masks = flat(
@@ -366,8 +365,8 @@ def global_unstructured(parameters, pruning_method, importance_scores=None, **kw
     method = pruning_method(**kwargs)
     if method.PRUNING_TYPE != "unstructured":
         raise TypeError(
-            'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method '
-            f"{pruning_method} of type {method.PRUNING_TYPE}"
+            f"[global_unstructured] prunes single elements; {pruning_method} is of type "
+            f"{method.PRUNING_TYPE}"
         )
     container = PruningContainer.__new__(PruningContainer)
     container._pruning_methods, container._tensor_name = (method,), "temp"
@@ -393,7 +392,7 @@ def remove(module, name):
             del module._forward_pre_hooks[key]
             return module
     raise ValueError(
-        f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed"
+        f"[prune] '{name}' of {module} is not pruned: there is nothing to remove"
     )
 
 

@@ -30,7 +30,7 @@ class PackedSequence(_Fields):
     def __new__(cls, data, batch_sizes=None, sorted_indices=None, unsorted_indices=None):
         if batch_sizes is None:
             if not isinstance(data, (list, tuple)) or len(data) != 2:
-                raise AssertionError("Expected data to be a list or tuple of length 2")
+                raise AssertionError("[PackedSequence] a pair (data, batch_sizes) is needed")
             data, batch_sizes = data
         if unsorted_indices is None:
             unsorted_indices = invert_permutation(sorted_indices)
@@ -81,8 +81,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
         input = input.transpose(0, 1)
     if len(lengths) != input.shape[1]:
         raise RuntimeError(
-            f"Expected `len(lengths)` to be equal to batch_size, but got "
-            f"{len(lengths)} (batch_size={input.shape[1]})"
+            f"[pack_padded_sequence] {len(lengths)} lengths for a batch_size of {input.shape[1]}"
         )
     order = None
     if not enforce_sorted:
@@ -92,15 +91,11 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
         input = input.index_select(1, order)
     elif any(a < b for a, b in zip(lengths, lengths[1:], strict=False)):
         raise RuntimeError(
-            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You "
-            "can pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to "
-            "sidestep this requirement if you do not need ONNX exportability."
+            "[pack_padded_sequence] the lengths are not sorted in decreasing order: "
+            "enforce_sorted=False sorts them"
         )
     if not lengths or lengths[-1] <= 0:
-        raise RuntimeError(
-            "Length of all samples has to be greater than 0, but found an element in 'lengths' "
-            "that is <= 0"
-        )
+        raise RuntimeError("[pack_padded_sequence] a sequence is empty: each length is positive")
     if lengths[0] > input.shape[0]:
         raise RuntimeError(
             f"Expected `lengths` to be at most the length of the input ({input.shape[0]}), got "
@@ -126,9 +121,8 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     if total_length is not None:
         if total_length < longest:
             raise ValueError(
-                "Expected total_length to be at least the length of the longest sequence in "
-                f"input, but got total_length={total_length} and max sequence length being "
-                f"{longest}"
+                f"[pad_packed_sequence] total_length={total_length} is shorter than the longest "
+                f"sequence, {longest}"
             )
     length = longest if total_length is None else total_length
     data, rest = sequence.data, tuple(sequence.data.shape[1:])
@@ -159,9 +153,7 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
 def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
     """Tensors (length, ...) -> one (longest, batch, ...), or (batch, longest, ...)."""
     if padding_side not in ("left", "right"):
-        raise RuntimeError(
-            f"Expected padding_side to be one of left or right, but got {padding_side}."
-        )
+        raise RuntimeError(f"[pad_sequence] padding_side is 'left' or 'right', got {padding_side}")
     if isinstance(sequences, Tensor):
         sequences = [sequences[i] for i in range(sequences.shape[0])]
     sequences = list(sequences)

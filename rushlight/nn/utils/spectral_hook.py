@@ -19,8 +19,7 @@ class SpectralNorm:
     def __init__(self, name="weight", n_power_iterations=1, dim=0, eps=1e-12):
         if n_power_iterations <= 0:
             raise ValueError(
-                "Expected n_power_iterations to be positive, but got "
-                f"n_power_iterations={n_power_iterations}"
+                f"[spectral_norm] n_power_iterations is positive, got {n_power_iterations}"
             )
         self.name, self.dim, self.eps = name, dim, eps
         self.n_power_iterations = n_power_iterations
@@ -60,18 +59,15 @@ def spectral_norm(module, name="weight", n_power_iterations=1, eps=1e-12, dim=No
     dim: which dim counts as rows (0; 1 for transposed convolutions). RuntimeError the second time.
     """
     if _hook_of(module, name)[1] is not None:
-        raise RuntimeError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
+        raise RuntimeError(f"[spectral_norm] {name} has a spectral_norm hook already")
     if dim is None:
         dim = 1 if isinstance(module, _ConvTranspose) else 0
     hook = SpectralNorm(name, n_power_iterations, dim, eps)
     weight = module._parameters[name]
     if weight is None:
-        raise ValueError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
+        raise ValueError(f"[spectral_norm] the parameter {name} is None")
     if is_lazy(weight):
-        raise ValueError(
-            "The module passed to `SpectralNorm` can't have uninitialized parameters. Make sure to "
-            "run the dummy forward before applying spectral normalization"
-        )
+        raise ValueError("[spectral_norm] a parameter is uninitialized: call forward once first")
     sizes = hook.reshape_weight_to_matrix(weight.detach()).shape
     del module._parameters[name]
     module.register_parameter(name + "_orig", weight)

@@ -22,8 +22,8 @@ def tied_values(given, places):
         named = [n for n in names if n in given]
         if len({id(given[n]) for n in named}) > 1:
             raise ValueError(
-                f"functional_call got multiple values for keys {sorted(named)}, which are tied. "
-                "Consider using tie_weights=False"
+                f"[functional_call] {sorted(named)} are tied, and more than one of them is given: "
+                "tie_weights=False keeps them apart"
             )
         for n in names if named else ():
             values[n] = given[named[0]]
@@ -46,9 +46,7 @@ def functional_call(
         given = {}
         for part in parameter_and_buffer_dicts:
             if not isinstance(part, dict):
-                raise ValueError(
-                    "Expected all elements of parameter_and_buffer_dicts to be dictionaries"
-                )
+                raise ValueError("[functional_call] takes dictionaries")
             for name in part:
                 if name in given:
                     raise ValueError(
@@ -57,7 +55,7 @@ def functional_call(
             given.update(part)
     else:
         raise ValueError(
-            "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
+            "[functional_call] takes a dict or several in a list or tuple, got "
             f"{type(parameter_and_buffer_dicts)}"
         )
     places = places_of(module)

@@ -31,7 +31,7 @@ def _hook_of(module, name):
 def apply(module, name="weight", dim=0):
     """``name`` becomes a product of magnitude and direction, computed before each forward."""
     if _hook_of(module, name)[1] is not None:
-        raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
+        raise RuntimeError(f"[weight_norm] {name} has a weight_norm hook already")
     hook = WeightNorm(name, dim)
     weight = getattr(module, name)
     del module._parameters[name]

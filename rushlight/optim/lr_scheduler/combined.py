@@ -11,23 +11,17 @@ class SequentialLR(LRScheduler):
 
     def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
         if not schedulers:
-            raise ValueError(
-                "SequentialLR expects at least one scheduler to be chained, but got no scheduler."
-            )
+            raise ValueError("[SequentialLR] takes at least one scheduler, got none")
         for i, scheduler in enumerate(schedulers):
             if scheduler.optimizer is not optimizer:
                 raise ValueError(
-                    "SequentialLR expects all schedulers to belong to the same optimizer, but "
-                    "got scheduler "
-                    f"{type(scheduler).__name__} at index {i} with another one."
+                    f"[SequentialLR] {type(scheduler).__name__}, number {i}, is for another "
+                    "optimizer"
                 )
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(
-                "Sequential Schedulers expects number of schedulers provided to be one more than "
-                "the number of milestone "
-                f"points, but got number of schedulers {len(schedulers)} and the number of "
-                "milestones to be equal to "
-                f"{len(milestones)}"
+                "[SequentialLR] the number of milestones is one below that of schedulers, got "
+                f"{len(schedulers)} schedulers and {len(milestones)} milestones"
             )
         self.optimizer = optimizer
         self._schedulers, self._milestones = list(schedulers), list(milestones)
@@ -70,26 +64,20 @@ class ChainedScheduler(LRScheduler):
 
     def __init__(self, schedulers, optimizer=None):
         if len(schedulers) < 1:
-            raise ValueError(
-                "ChainedScheduler expects at least one scheduler to be chained, but got no "
-                "scheduler."
-            )
+            raise ValueError("[ChainedScheduler] takes at least one scheduler, got none")
         optimizer = optimizer or schedulers[0].optimizer
         for i, scheduler in enumerate(schedulers):
             if not hasattr(scheduler, "optimizer"):
-                raise TypeError(
-                    f"ChainedScheduler at index {i} should have `optimizer` as its attribute."
-                )
+                raise TypeError(f"[ChainedScheduler] number {i} has no `optimizer`")
             if isinstance(scheduler, ReduceLROnPlateau):
                 raise ValueError(
-                    "ChainedScheduler does not support `ReduceLROnPlateau` scheduler as it "
-                    "requires additional kwargs to be specified when calling `step`, but got one "
-                    f"at index {i} in the given schedulers sequence."
+                    f"[ChainedScheduler] number {i} is a ReduceLROnPlateau, whose step() asks for "
+                    "metrics"
                 )
             if scheduler.optimizer is not optimizer:
                 raise ValueError(
-                    "ChainedScheduler expects all schedulers to belong to the same optimizer, but "
-                    f"got scheduler {type(scheduler).__name__} at index {i} with another one."
+                    f"[ChainedScheduler] {type(scheduler).__name__}, number {i}, is for another "
+                    "optimizer"
                 )
         self._schedulers, self.optimizer = list(schedulers), optimizer
         self._last_lr = self._rates()

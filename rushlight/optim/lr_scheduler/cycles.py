@@ -19,7 +19,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
         if not isinstance(eta_min, (float, int)):
             raise ValueError(
-                f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}"
+                f"[CosineAnnealingWarmRestarts] eta_min is a number, got {eta_min} of "
+                f"{type(eta_min)}"
             )
         self.T_0 = self.T_i = T_0
         self.T_mult, self.eta_min, self.T_cur = T_mult, eta_min, last_epoch
@@ -61,8 +62,7 @@ def _one_a_group(name, optimizer, value):
         return [value] * groups
     if len(value) != groups:
         raise ValueError(
-            f"{name} must have the same length as optimizer.param_groups. {name} has {len(value)} "
-            f"values, param_groups has {groups}."
+            f"[lr_scheduler] {name} has {len(value)} values for {groups} parameter groups"
         )
     return list(value)
 
@@ -70,7 +70,7 @@ def _one_a_group(name, optimizer, value):
 def _has_momentum(optimizer):
     if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
         raise ValueError(
-            "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
+            "[lr_scheduler] cycle_momentum=True needs an optimizer with momentum or betas"
         )
 
 
@@ -115,7 +115,7 @@ class CyclicLR(LRScheduler):
         self.total_size = up + (up if step_size_down is None else float(step_size_down))
         self.step_ratio = up / self.total_size
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
-            raise ValueError("mode is invalid and scale_fn is None")
+            raise ValueError("[CyclicLR] an unknown mode, and no scale_fn")
         self.mode, self.gamma = mode, gamma
         self._scale_fn_custom, self._scale_mode = scale_fn, scale_mode
         if scale_fn is None:
@@ -212,10 +212,10 @@ class OneCycleLR(LRScheduler):
     ):
         self.total_steps = self._steps(total_steps, epochs, steps_per_epoch)
         if pct_start < 0 or pct_start > 1 or not isinstance(pct_start, float):
-            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
+            raise ValueError(f"[OneCycleLR] pct_start is a float from 0 to 1, got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
             raise ValueError(
-                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+                f"[OneCycleLR] anneal_strategy is 'cos' or 'linear', got {anneal_strategy}"
             )
         self._anneal_func_type = anneal_strategy
         up, last = float(pct_start * self.total_steps) - 1, self.total_steps - 1
@@ -251,7 +251,7 @@ class OneCycleLR(LRScheduler):
         elif epochs is not None and steps_per_epoch is not None:
             given = {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
         else:
-            raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
+            raise ValueError("[OneCycleLR] takes total_steps, or epochs and steps_per_epoch")
         for name, value in given.items():
             if value <= 0 or not isinstance(value, int):
                 raise ValueError(f"Expected positive integer {name}, but got {value}")
@@ -261,8 +261,7 @@ class OneCycleLR(LRScheduler):
         step = self.last_epoch
         if step > self.total_steps:
             raise ValueError(
-                f"Tried to step {step} times. The specified number of total steps is "
-                f"{self.total_steps}"
+                f"[OneCycleLR] Tried to step {step} times: total_steps is {self.total_steps}"
             )
         start = 0.0
         for phase in self._schedule_phases:

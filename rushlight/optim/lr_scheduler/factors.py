@@ -113,11 +113,10 @@ class LinearLR(LRScheduler):
     ):
         if not 0 < start_factor <= 1.0:
             raise ValueError(
-                "Starting multiplicative factor expected to be greater than 0 and less or equal "
-                "to 1."
+                "[LinearLR] start_factor is above 0 and at most 1 (Starting multiplicative factor)"
             )
         if not 0 <= end_factor <= 1.0:
-            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
+            raise ValueError("[LinearLR] end_factor lies in [0, 1]")
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
@@ -148,7 +147,7 @@ class ConstantLR(LRScheduler):
 
     def __init__(self, optimizer, factor=1.0 / 3, total_iters=5, last_epoch=-1):
         if not 0 <= factor <= 1.0:
-            raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
+            raise ValueError("[ConstantLR] factor lies in [0, 1]")
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 

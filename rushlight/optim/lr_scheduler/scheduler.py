@@ -29,8 +29,8 @@ class LRScheduler:
                 group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
             elif "initial_lr" not in group:
                 raise KeyError(
-                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming an "
-                    "optimizer"
+                    f"[lr_scheduler] with last_epoch set, a group has an 'initial_lr'; number {i} "
+                    "has none"
                 )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
@@ -57,9 +57,8 @@ class LRScheduler:
     def _warn_of_order(self):
         if self._step_count == 1 and self.optimizer._steps_taken == 0:
             warnings.warn(
-                "Detected call of `lr_scheduler.step()` before `optimizer.step()`: the first "
-                "value of the schedule is "
-                "skipped. Call `optimizer.step()` first.",
+                "[lr_scheduler] step() came before `optimizer.step()`, so the first rate is "
+                "never used",
                 stacklevel=3,
             )
 

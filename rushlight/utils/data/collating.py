@@ -94,8 +94,8 @@ default_collate_fn_map = {
 
 def unfit(kind):
     return (
-        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
-        f"found {kind}"
+        "[default_collate] batches are made of tensors, arrays, numbers, dicts and lists; found "
+        f"{kind}"
     )
 
 
@@ -120,7 +120,9 @@ def collate(batch, *, collate_fn_map=None):
         return kind(*(inner(samples) for samples in zip(*batch)))
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
-            raise RuntimeError("each element in list of batch should be of equal size")
+            raise RuntimeError(
+                "[default_collate] the samples are lists of other lengths: equal size is needed"
+            )
         columns = [inner(samples) for samples in zip(*batch)]
         return columns if isinstance(first, tuple) else sequence_like(first, columns)
     raise TypeError(unfit(kind))

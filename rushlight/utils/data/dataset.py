@@ -59,10 +59,7 @@ class StackDataset(Dataset):
 
     def __init__(self, *args, **kwargs):
         if args and kwargs:
-            raise ValueError(
-                "Supported either ``tuple``- (via ``args``) or ``dict``- (via ``kwargs``) like "
-                "input/output, but both types are given."
-            )
+            raise ValueError("[StackDataset] takes data sets in order or by name, got both")
         if not args and not kwargs:
             raise ValueError("At least one dataset should be passed")
         self.datasets = kwargs or args
@@ -122,7 +119,10 @@ class ConcatDataset(Dataset[T]):
     def __getitem__(self, index):
         if index < 0:
             if -index > len(self):
-                raise ValueError("absolute value of index should not exceed dataset length")
+                raise ValueError(
+                    f"[ConcatDataset] index {index} is out of range: its absolute value exceeds "
+                    "the length"
+                )
             index += len(self)
         which = bisect.bisect_right(self.cumulative_sizes, index)
         return self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)]
@@ -178,7 +178,7 @@ def random_split(dataset, lengths, generator=None):
         counts = []
         for i, fraction in enumerate(lengths):
             if fraction < 0 or fraction > 1:
-                raise ValueError(f"Fraction at index {i} is not between 0 and 1")
+                raise ValueError(f"[random_split] fraction {i} is not between 0 and 1")
             counts.append(math.floor(len(dataset) * fraction))
         for i in range(len(dataset) - sum(counts)):
             counts[i % len(counts)] += 1
@@ -186,11 +186,14 @@ def random_split(dataset, lengths, generator=None):
         for i, length in enumerate(lengths):
             if length == 0:
                 warnings.warn(
-                    f"Length of split at index {i} is 0. This might result in an empty dataset.",
+                    f"[random_split] Length of split at index {i} is 0: an empty data set",
                     stacklevel=2,
                 )
     if sum(lengths) != len(dataset):
-        raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
+        raise ValueError(
+            "[random_split] the lengths do not add up to that of the data set (Sum of input "
+            "lengths)"
+        )
     order = eager.randperm(sum(lengths), generator=generator).tolist()
     ends = list(accumulate(lengths))
     return [Subset(dataset, order[end - n : end]) for end, n in zip(ends, lengths)]

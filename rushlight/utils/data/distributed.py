@@ -25,7 +25,7 @@ class DistributedSampler(Sampler[int]):
             )
         if not 0 <= rank < num_replicas:
             raise ValueError(
-                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
+                f"[DistributedSampler] rank {rank} is out of range: 0 to {num_replicas - 1}"
             )
         self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
         self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0

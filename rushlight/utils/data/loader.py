@@ -93,9 +93,7 @@ class DataLoader:
 
     def __setattr__(self, name, value):
         if name in self.FIXED and getattr(self, "_fixed", False):
-            raise ValueError(
-                f"{name} attribute should not be set after {type(self).__name__} is initialized"
-            )
+            raise ValueError(f"[DataLoader] {name} is fixed once a {type(self).__name__} is made")
         super().__setattr__(name, value)
 
     @property
@@ -107,21 +105,20 @@ class DataLoader:
         if context is not None:
             if not self.num_workers:
                 raise ValueError(
-                    "multiprocessing_context can only be used with multi-process loading "
-                    f"(num_workers > 0), but got num_workers={self.num_workers}"
+                    "[DataLoader] multiprocessing_context is for workers, and "
+                    f"num_workers={self.num_workers}"
                 )
             known = multiprocessing.get_all_start_methods()
             if isinstance(context, str):
                 if context not in known:
                     raise ValueError(
-                        "multiprocessing_context option should specify a valid start method in "
-                        f"{known!r}, but got multiprocessing_context={context!r}"
+                        f"[DataLoader] the start methods here are {known!r}, not {context!r}"
                     )
                 context = multiprocessing.get_context(context)
             if not isinstance(context, multiprocessing.context.BaseContext):
                 raise TypeError(
-                    "multiprocessing_context option should be a valid context object or a string "
-                    f"specifying the start method, but got multiprocessing_context={context}"
+                    "[DataLoader] multiprocessing_context is a context or the name of a start "
+                    f"method, got {context}"
                 )
         self._context = context
 
@@ -243,15 +240,14 @@ class LengthCheck:
         n = next(self.given)
         if self.promised is not None and n > self.promised:
             hint = (
-                " For multiprocessing data-loading, this could be caused by not properly "
-                "configuring the IterableDataset replica at each worker: see get_worker_info."
+                " Does the data set divide itself among the workers, each of which has a replica? "
+                "See get_worker_info (replica at each worker)."
                 if self.loader.num_workers
                 else ""
             )
             warnings.warn(
-                f"Length of IterableDataset {self.loader.dataset} was reported to be "
-                f"{self.promised} (when accessing len(dataloader)), but {n} samples have been "
-                f"fetched.{hint}",
+                f"[DataLoader] {n} samples came from {self.loader.dataset}, an IterableDataset "
+                f"whose length said {self.promised}.{hint}",
                 stacklevel=3,
             )
 
@@ -261,16 +257,12 @@ class LengthCheck:
 
 def check_workers(num_workers, timeout, prefetch_factor, persistent_workers):
     if num_workers < 0:
-        raise ValueError(
-            "num_workers option should be non-negative; use num_workers=0 to disable "
-            "multiprocessing."
-        )
+        raise ValueError("[DataLoader] num_workers is non-negative; 0 loads in this process")
     if timeout < 0:
         raise ValueError("timeout option should be non-negative")
     if num_workers == 0 and prefetch_factor is not None:
         raise ValueError(
-            "prefetch_factor option could only be specified in multiprocessing. Let num_workers "
-            "> 0 to enable multiprocessing, otherwise set prefetch_factor to None."
+            "[DataLoader] prefetch_factor is for workers: num_workers > 0, or leave it out"
         )
     if prefetch_factor is not None and prefetch_factor < 1:
         raise ValueError("prefetch_factor option should be positive")
@@ -295,12 +287,12 @@ def check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last
     if batch_sampler is not None:
         if batch_size != 1 or shuffle or sampler is not None or drop_last:
             raise ValueError(
-                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-                "and drop_last"
+                "[DataLoader] a batch_sampler decides batch_size, shuffle, sampler and drop_last "
+                "itself"
             )
     elif batch_size is None and drop_last:
         raise ValueError(
-            "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
+            "[DataLoader] batch_size=None makes no batches, so there is none for drop_last to drop"
         )
 
 
@@ -308,9 +300,8 @@ def check_cores(num_workers):
     cores = len(os.sched_getaffinity(0))
     if num_workers > cores:
         warnings.warn(
-            f"This DataLoader will create {num_workers} worker processes in total. Our suggested "
-            f"max number of worker in current system is {cores}, which is smaller than what this "
-            "DataLoader is going to create.",
+            f"[DataLoader] {num_workers} worker processes in total are more than the {cores} "
+            "cores that this process may use",
             stacklevel=3,
         )
 

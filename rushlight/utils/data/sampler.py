@@ -40,7 +40,7 @@ class SequentialSampler(Sampler[int]):
 
 def check_count(n, name="num_samples"):
     if not isinstance(n, int) or isinstance(n, bool) or n <= 0:
-        raise ValueError(f"{name} should be a positive integer value, but got {name}={n}")
+        raise ValueError(f"[sampler] {name} is a positive integer, got {n!r}")
 
 
 def check_flag(flag, name):
@@ -103,8 +103,7 @@ class WeightedRandomSampler(Sampler[int]):
         weights = eager.as_tensor(weights, dtype=eager.float64)
         if weights.dim() != 1:
             raise ValueError(
-                f"weights should be a 1d sequence but given weights have shape "
-                f"{tuple(weights.shape)}"
+                f"[WeightedRandomSampler] weights are a vector, got shape {tuple(weights.shape)}"
             )
         self.weights, self.num_samples = weights, num_samples
         self.replacement, self.generator = replacement, generator
@@ -112,7 +111,7 @@ class WeightedRandomSampler(Sampler[int]):
     def __iter__(self):
         weights, count = self.weights.tolist(), self.num_samples
         if not all(0 <= w < float("inf") for w in weights):
-            raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+            raise RuntimeError("[WeightedRandomSampler] a weight is negative, infinite or NaN")
         likely = [i for i, w in enumerate(weights) if w > 0]
         if not likely or not self.replacement and count > len(likely):
             raise RuntimeError(

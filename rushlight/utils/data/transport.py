@@ -41,9 +41,8 @@ class Packer(pickle.Pickler):
             return NotImplemented
         if not x.is_leaf:
             raise RuntimeError(
-                "Cowardly refusing to serialize non-leaf tensor which requires_grad, since "
-                "autograd does not support crossing process boundaries. If you just want to "
-                "transfer the data, call detach() on the tensor before serializing."
+                "[DataLoader] a tensor with a graph behind it cannot go to another process: "
+                "detach() it first"
             )
         if type(x) is eager.Tensor and 2 * x.nbytes < x.untyped_storage_nbytes():
             # A row of a large table: the row travels, not the table.
