@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import linecache
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ from rushlight.report.records import Call, Calls, activities_of, launched_by
 from rushlight.report.timeline import timeline
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-PARTS = "tables path lines why time timeline model short find rest".split()
+PARTS = "tables path lines why time timeline sequence model short find rest".split()
 SCRIPTS = ("page.js", *(f"page_{part}.js" for part in PARTS))  # in order; the last one starts it
 
 
@@ -107,7 +108,8 @@ LAUNCHES = 400  # of the sequence
 
 def launches(calls: Calls) -> tuple[list[dict[str, Any]], int]:
     """What the host gave to the device, in order, with the line that called it; and how many are
-    left out in the middle. Times are the host's; `device_work` has the device's own."""
+    left out in the middle. Times are the host's; `device_work` has the device's own. `call`: that
+    of compiled code which a launch was made in."""
     everything = calls.everything
     ran = [c for c in everything if _gives_work(c)]
     begun = ran[0].start if ran else 0
@@ -115,16 +117,31 @@ def launches(calls: Calls) -> tuple[list[dict[str, Any]], int]:
     if left_out:
         ran = ran[: LAUNCHES // 2] + ran[-LAUNCHES // 2 :]
     by_id = everything.by_id
-    rows = []
+    rows, seen, nth = [], Counter[str](), {}
+    for call in everything:
+        if call.kind in ("compiled", "graph"):
+            seen[call.operator] += 1
+            nth[call.id] = f"{call.operator}, call {seen[call.operator]}"
     for call in ran:
         above = call
         while not above.where and above.parent is not None:
             above = by_id[above.parent]
         kind = "reads" if call.kind == "read" else "launches"
         name = call.operator if call.kind in ("fused", "read") else call.ran
+        inside = _call_of(call, everything, nth)
         rows.append({"kind": kind, "name": name, "where": above.where, "ns": call.ns,
-                     "at": call.start - begun})  # fmt: skip
+                     "at": call.start - begun, "call": inside})  # fmt: skip
     return rows, left_out
+
+
+def _call_of(call: Call, everything: Calls, nth: Mapping[int, str]) -> str:
+    """The outermost call of compiled code that it was made in, "" outside all."""
+    found, above = "", call
+    while True:
+        found = nth.get(above.id, found)
+        if above.parent is None:
+            return found
+        above = everything.by_id[above.parent]
 
 
 def _gives_work(call: Call) -> bool:

@@ -1,17 +1,5 @@
-// Sequence, reference, head; and the start of everything. The last of the page's files.
+// Reference, head; and the start of everything. The last of the page's files.
 
-function drawSequence() {
-  const events = (data.device_events || []), waits = run && run.facts.waits || [];
-  if (!events.length && !waits.length) {
-    $("sequence").hidden = !!run;  // on a CPU the timeline is the sequence
-    put("sequencebody", none(run ? "Nothing ran on a GPU in this run. On a CPU there is no queue: each call returns when its work is done, so the timeline above is the sequence." : "Give a script that uses a GPU: launches, copies and waits stand here in order."));
-    return;
-  }
-  put("sequencebody", waits.length ? [h("h3", {}, "Where the host waited for the device"), table([["line"], ["asked by"], ["times", 1], ["waited", 1]], waits.map(w => [placeButton(w.line), w.what, String(w.count), ns(w.ns)]))] : null,
-    events.length ? [h("h3", {}, "What the host launched, in order"), table([["at", 1], ["host does"], ["what"], ["line"], ["took on the host", 1]], events.map(e => [ns(e.at), e.kind, e.name, placeButton(e.where || ""), ns(e.ns)]))] : null,
-    data.device_left_out ? h("p", {class: "dim"}, `${data.device_left_out} launches in the middle are left out`) : null,
-    gpuOrder(data.device_work || []), run.facts.gpu_times ? h("p", {class: "dim"}, gpuTimes(run.facts.gpu_times)) : null);
-}
 function drawReference() {
   const list = items => h("ul", {}, items.map(t => h("li", {}, t)));
   const when = s => doc.dimensions.map(d => s.when[d.id] ? s.when[d.id].map(v => d.options.find(o => o.value === v).phrase).join(" or ") : null).filter(Boolean).join(", on ") || "always";

@@ -135,7 +135,7 @@ function drawShort() {
   if (sums.has("backward") || sums.size > 1) add("Forward, backward", [...sums].flatMap(([pass, s], i) => [i ? ", " : "", h("button", {type: "button", onclick: () => showPass(pass)}, pass), ` ${ns(s.ns)} in ${count(s.calls, "call")} of kernels` + (s.first_ns > s.ns ? `, and ${firstCalls(s)}` : "")]));
   const {graphs, saved, most, sum} = memory();
   if (most) add("Memory", `at most ${bytes(most.peak_bytes)} at once inside a graph, `, graphButton(most), ` (${passOf(most)}); `, saved.length ? `saved for backward: ${bytes(Math.max(...saved.map(([, list]) => sum(list, s => !s.parameter))))} of inputs and results${saved.length > 1 ? " at most in a capture" : ""}. ` : "nothing is saved for backward. ", h("a", {href: "#memory"}, "which"));
-  const reads = [...(run.facts.waits || []).map(w => ({...w, waited: true})), ...(run.facts.reads || [])];
+  const reads = run.facts.waits ? run.facts.waits.map(w => ({...w, waited: true})) : run.facts.reads || [];  // with a GPU, what it waited for
   if (reads.length) add("Python waits", list(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : r.host ? "" : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8));
   const spent = run.captures.reduce((n, c) => n + c.capture_ms + Object.values(c.stage_ms).reduce((a, b) => a + b, 0), 0);
   const also = run.facts.also || [], phrase = (of, ids) => doc.dimensions.filter(d => ids.includes(d.id)).map(d => d.options.find(o => o.value === of[d.id]).phrase).join(" on ");
@@ -156,12 +156,12 @@ function gpuWork(rows) {
   const shape = r => r.kind === "kernel" ? `${r.grid.join(" x ")}, ${r.block.join(" x ")}` : r.bytes ? bytes(r.bytes / r.count) : "";
   const full = r => r.occupancy ? h("span", {title: "of a multiprocessor's threads, by the limits of threads, registers, shared memory and blocks"}, `${Math.round(100 * r.occupancy)} %`) : "";
   return [table([["what"], ["launched by"], ["times", 1], ["time", 1], ["each", 1], ["grid, block; bytes"], ["registers", 1], ["shared", 1], ["occupancy", 1], ["waves", 1], ["your lines"]],
-    rows.map(r => [h("span", {title: r.name}, r.name.slice(0, 80)), r.from + (r.graph ? " (in a CUDA graph)" : ""), String(r.count), ns(r.ns), ns(r.ns / r.count), shape(r),
-      r.registers ? String(r.registers) + (r.local ? `, ${bytes(r.local)} spilled` : "") : "", r.shared ? bytes(r.shared) : "", full(r), r.waves ? r.waves.toFixed(2) : "", r.lines.slice(0, 6).map(l => placeButton(l))]))];
+    rows.map(r => [h("span", {class: "any", title: r.name}, r.name.slice(0, 80)), h("span", {class: "any"}, r.from + (r.graph ? " (in a CUDA graph)" : "")), String(r.count), ns(r.ns), ns(r.ns / r.count), shape(r),
+      r.registers ? String(r.registers) + (r.local ? `, ${bytes(r.local)} spilled` : "") : "", r.shared ? bytes(r.shared) : "", full(r), r.waves ? (r.waves < .005 ? "< 0.01" : r.waves.toFixed(2)) : "", r.lines.slice(0, 6).map(l => placeButton(l))]))];
 }
 function gpuOrder(rows) {
   if (!rows.length) return null;
   return [h("h3", {}, "What the device did, in order"), table([["at", 1], ["what"], ["launched by"], ["line"], ["device, stream"], ["waited in the queue", 1], ["took on the device", 1]],
-    rows.map(r => [ns(r.at), h("span", {title: r.name}, r.name.slice(0, 80) + (r.bytes ? `, ${bytes(r.bytes)}` : "")), r.from + (r.graph ? " (in a CUDA graph)" : ""), placeButton(r.where || ""), r.place, r.queued === null ? "" : ns(r.queued), ns(r.ns)])),
+    rows.map(r => [ns(r.at), h("span", {class: "any", title: r.name}, r.name.slice(0, 80) + (r.bytes ? `, ${bytes(r.bytes)}` : "")), h("span", {class: "any"}, r.from + (r.graph ? " (in a CUDA graph)" : "")), placeButton(r.where || ""), r.place, r.queued === null ? "" : ns(r.queued), ns(r.ns)])),
     data.device_work_left_out ? h("p", {class: "dim"}, `${data.device_work_left_out} in the middle are left out`) : null];
 }

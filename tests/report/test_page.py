@@ -9,6 +9,7 @@ import pytest
 import rushlight as rl
 from rushlight import observation
 from rushlight.report import page, path
+from rushlight.report.records import read_calls
 
 NASTY = "</script><script>window.hurt = 1</script><!-- & 'x'"
 
@@ -487,6 +488,53 @@ def test_a_long_error_and_long_lines_keep_the_page_narrow(show):
 def test_nothing_is_wider_than_the_window(show, content, width):
     tab = show(content, width)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_each_launch_says_the_call_of_compiled_code_that_made_it():
+    x = ("float32[4]",)
+
+    def row(id, parent, depth, name, kind, ran=""):
+        return (id, parent, depth, name, kind, True, 10 * id, 10 * id + 5, x, x, ran, "")
+
+    made = [
+        row(2, 1, 1, "f#1/g#2", "graph"), row(3, 2, 2, "fused_add_0", "fused"),
+        row(1, None, 0, "f", "compiled"), row(4, None, 0, "add", "scalar", "add.float32.TT"),
+        row(6, 5, 1, "f#1/g#2", "graph"), row(7, 6, 2, "mm", "library", "cublasLt matmul"),
+        row(5, None, 0, "f", "compiled"), row(8, 5, 1, "item", "read"),
+    ]  # fmt: skip
+    rows, left_out = page.launches(read_calls(made))
+    assert left_out == 0
+    assert [(r["name"], r["call"]) for r in rows] == [
+        ("fused_add_0", "f, call 1"), ("add.float32.TT", ""), ("cublasLt matmul", "f, call 2"),
+        ("item", "f, call 2"),
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_one_call_is_drawn_on_host_and_device(show, content):
+    tab = show(content)
+    tab.evaluate(
+        """() => { const where = "test_page.py:20", place = "cuda:0, 7";
+        const e = (name, call, at, ns, kind) =>
+            ({kind: kind || "launches", name, call, at, ns, where});
+        data.device_events = [e("a", "f, call 1", 0, 10), e("b", "f, call 2", 100, 10),
+            e("c", "f, call 2", 120, 10), e("item", "f, call 2", 140, 60, "reads")];
+        const w = (name, at, ns, queued) => ({name, from: name, where: "", at, ns, queued, place});
+        data.device_work = [w("a_0", 9, 5, 4), w("b_0", 115, 30, 8),
+            w("copy device to host", 190, 4, 40)];
+        drawSequence(); $("sequence").hidden = false; }"""
+    )
+    box = tab.locator("#sequencebody")
+    assert box.locator("select").input_value() == "f, call 2"
+    assert [box.locator(f"rect.{k}").count() for k in ("launch", "waits", "kernel", "copy")] == [
+        2, 1, 1, 1
+    ]  # fmt: skip
+    assert "100 ns from the first launch" in box.inner_text() and "waited 60 ns" in box.inner_text()
+    box.locator("select").select_option("f, call 1")
+    assert box.locator("rect.seq").count() == 2
+    assert "14 ns from the first launch" in box.inner_text()
+    box.locator("rect.launch").click()
+    assert tab.locator("#left .line.pin").get_attribute("data-i") == "19"
 
 
 TORCH_GRAPH = '''class GraphModule(torch.nn.Module):
