@@ -211,6 +211,26 @@ def _from_records(run: Run, stage: str) -> Told:
     return Told(text, len(records), spent or None, _finer_from_records(run, stage))
 
 
+_QUEUED = {"generated": "generated kernel", "library": "library routine", "copy": "copy"}
+
+
+def _nvidia_gpu(run: Run, stage: str) -> Told:
+    """What was queued there, by kind, and how often the host waited for it."""
+    told = _from_records(run, stage)
+    launched = [r.facts for r in run.records if r.stage == "launch" and r.kind != "reason"]
+    queued = {kind: sum(int(facts.get(kind, 0)) for facts in launched) for kind in _QUEUED}
+    if not any(queued.values()):
+        return told
+    parts = [count(n, _QUEUED[kind]) for kind, n in queued.items() if n]
+    text = f"{', '.join(parts)} queued"
+    waits = [r for r in run.records if r.stage == "synchronise" and r.kind != "reason"]
+    if waits:
+        waited = sum(float(r.facts.get("ms", 0)) for r in waits)
+        text += f"; the host waited {count(len(waits), 'time')}, {ns(waited * 1e6)} in all"
+    told.sentence, told.count = text + ".", sum(queued.values())
+    return told
+
+
 def _finer_from_records(run: Run, stage: str, known: Sequence[Finer] = ()) -> list[Finer]:
     """Finer stages that have records and stand not among those known."""
     tally: Counter[str] = Counter()
@@ -430,6 +450,7 @@ _DESCRIBE: dict[str, dict[str, Callable[[Run, str], Told]]] = {
         "aten_cpu": _kernels,
         "aten_cuda": _kernels,
         "cpu": _cpu,
+        "nvidia_gpu": _nvidia_gpu,
     },
     "compile": {
         "python_code": _python_code_compiled,
@@ -441,6 +462,7 @@ _DESCRIBE: dict[str, dict[str, Callable[[Run, str], Told]]] = {
         "aten_cpu": _kernels_in_graphs,
         "aten_cuda": _kernels_in_graphs,
         "cpu": _cpu_compiled,
+        "nvidia_gpu": _nvidia_gpu,
     },
 }
 

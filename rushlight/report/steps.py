@@ -34,6 +34,10 @@ def _ran_as_it_is(run: Run) -> Counted:
     return sum(c.route in ("kernel", "library") for c in inside), "call"
 
 
+def _ran_generated(run: Run) -> Counted:
+    return sum(c.kind == "fused" for c in run.calls.inside), "kernel call"
+
+
 def _steps(run: Run, generated: bool) -> int:
     graphs = (g for c in run.captures for g in c.graphs)
     return sum(s.generated == generated for g in graphs for s in g.steps)
@@ -63,8 +67,7 @@ _COUNTED: dict[str, dict[str, Callable[[Run], Counted]]] = {
         "inductor-aten_cuda": lambda run: (_steps(run, False), "step"),
         "aten_cpu-cpu": _ran_as_it_is,
         "aten_cuda-nvidia_gpu": _ran_as_it_is,
-        "cpp_openmp-cpu": lambda run: (
-            sum(c.kind == "fused" for c in run.calls.inside), "kernel call"
-        ),
+        "cpp_openmp-cpu": _ran_generated,
+        "gpu_machine_code-nvidia_gpu": _ran_generated,
     },
 }  # fmt: skip

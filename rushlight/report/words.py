@@ -29,7 +29,9 @@ def rate(amount: float, nanoseconds: float, unit: str) -> str:
 
 
 def count(n: int, word: str) -> str:
-    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
+    if n != 1:
+        word = word[:-1] + "ies" if word.endswith("y") else word + "s"
+    return f"{n:,} {word}"
 
 
 def _three(value: float) -> str:

@@ -111,6 +111,19 @@ def test_what_compiled_graphs_left_to_libraries_is_told_on_both_devices(calls):
         assert seen.taken and seen.count == 7 and "2 calls of 1 library routine" in seen.sentence
 
 
+def test_a_gpu_tells_what_was_queued_and_how_often_the_host_waited(calls):
+    with trace.collect() as records:
+        trace.emit("launch", "5 generated, 2 copy", generated=5, copy=2)
+        trace.emit("synchronise", "item", ms=0.5, at="a.py:3")
+    run = Run("f.py", Calls(), records, "compile", "gpu", wall_ns=100)
+    told = stage(observe(run), "nvidia_gpu")
+    assert told.count == 7
+    assert told.sentence == (
+        "5 generated kernels, 2 copies queued; the host waited 1 time, 500 us in all."
+    )
+    assert {f.id: f.count for f in told.finer} == {"launch": 1, "synchronise": 1}
+
+
 def test_refusals_are_distinct_with_counts(run):
     (refusal,) = observe(run).refusals
     assert (refusal.id, refusal.count) == ("eager.operand_copied", 3)
