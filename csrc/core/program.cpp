@@ -8,7 +8,6 @@
 #include "plan.h"
 #include "records.h"
 #include "steps.h"
-#include "rt/gemm.h"
 #include "tensor.h"
 
 namespace core {
@@ -234,9 +233,7 @@ Ref operated(Instruction& in, Small<PyObject*, 16>& arguments) {
   return value;
 }
 
-// A program with a label is a compiled graph.
 void run(Program* p, Registers& registers, StepsLearner* learner = nullptr) {
-  const rl::RepeatedProducts repeated(p->label != nullptr);
   for (Instruction& in : *p->instructions) {
     Ref value;
     {

@@ -22,7 +22,6 @@ struct GemmPlan {
   bool swapped;  // out^T = y^T x^T
   bool small;    // done before a library has begun
   double work;   // multiply-adds
-  std::atomic<int64_t> runs{0};
   std::mutex lock;                       // guards what follows
   int threads = 0;                       // that the primitives were made for
   // wide: halves in, float32 out, for alpha and beta; added: onto what out holds
@@ -49,25 +48,22 @@ const char* const kNames[3][kDTypes] = {
     {"", "", "", "", "", "", "onednn matmul", "onednn matmul", "onednn matmul", ""},
 };
 
-thread_local bool repeated = false;  // RepeatedProducts
-
-// The rules, from measurements (time_rt gemm):
-// - float32 takes OpenBLAS until a shape has come twice, then oneDNN, whose primitives cost up to
-// milliseconds to make; in a compiled graph oneDNN at once: both libraries' threads wait by
-// spinning, so that taking turns costs more than the primitives;
+// The rules, from measurements (time_rt gemm). A shape has one library, from its first run on and in compiled graphs too, so that
+// its bits do not change.
+// - float32 takes oneDNN. A primitive takes 0.1 to 0.2 ms to make: as much as OpenBLAS's first touch of such operands where
+// rows are long, 0.06 ms more for 256 x 256;
 // - below kSmall multiply-adds OpenBLAS stays: its call costs 0.05 microseconds against 0.46, and
 // they draw level at 64^3.
 //   Matrix times vector draws level later;
 // - without OpenBLAS, below kTiny our own loop is done before oneDNN has started.
 constexpr double kSmall = 1 << 18, kSmallVector = 1 << 19, kTiny = 512;
 
-Route route(const GemmPlan* plan, int64_t run) {
+Route route(const GemmPlan* plan) {
   const Gemm& g = plan->gemm;
   if (half(g.dtype)) return onednn_available() ? Route::OneDnn : Route::Plain;
   if (g.dtype != DType::Float32 && g.dtype != DType::Float64) return Route::Plain;
   const bool small = plan->work < (std::min(g.m, g.n) <= 2 ? kSmallVector : kSmall);
-  const bool again = run > 0 || repeated;
-  if (g.dtype == DType::Float32 && again && !small && onednn_available())
+  if (g.dtype == DType::Float32 && !small && onednn_available())
     return Route::OneDnn;  // without opening OpenBLAS, whose threads begin by spinning
   const bool blas = openblas_available() && openblas_takes(g);
   if (blas) return Route::OpenBlas;
@@ -276,7 +272,7 @@ void gemm_run(GemmPlan* plan, void* x, void* y, void* bias, void* out, double al
     last_library = kNames[0][static_cast<int>(g.dtype)];
     return small_run(g, x, y, bias, out, alpha, beta);
   }
-  Route to = g.k == 0 ? Route::Plain : route(plan, plan->runs++);
+  Route to = g.k == 0 ? Route::Plain : route(plan);
   if (to == Route::OneDnn && !run_onednn(plan, x, y, bias, out, alpha, beta))
     to = g.dtype == DType::Float32 && openblas_available() && openblas_takes(g) ? Route::OpenBlas
                                                                                 : Route::Plain;
@@ -290,9 +286,6 @@ void gemm_run(GemmPlan* plan, void* x, void* y, void* bias, void* out, double al
 
 void gemm_free(GemmPlan* plan) { delete plan; }
 
-RepeatedProducts::RepeatedProducts(bool now) : before_(repeated) { repeated = repeated || now; }
-RepeatedProducts::~RepeatedProducts() { repeated = before_; }
-
 bool gemm_release(const GemmPlan* plan) {
   // Multiply-adds a nanosecond: a floor of what one thread of each route does.
   const DType d = plan->gemm.dtype;
@@ -301,7 +294,7 @@ bool gemm_release(const GemmPlan* plan) {
 }
 
 const char* gemm_library(const GemmPlan* plan) {
-  const Route to = plan->small ? Route::Plain : route(plan, plan->runs);
+  const Route to = plan->small ? Route::Plain : route(plan);
   return kNames[static_cast<int>(to)][static_cast<int>(plan->gemm.dtype)];
 }
 

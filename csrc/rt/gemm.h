@@ -1,5 +1,5 @@
-// Matrix products. float64 and first-sight float32: OpenBLAS, on our thread pool through its callback.
-// Repeated float32, float16 and bfloat16: oneDNN, primitives cached. Without either library: a plain blocked loop.
+// Matrix products. float64 and small float32: OpenBLAS, on our thread pool through its callback.
+// Larger float32, float16 and bfloat16: oneDNN, primitives cached. Without either library: a plain blocked loop.
 #pragma once
 #include <cstdint>
 #include "dtype.h"
@@ -25,17 +25,5 @@ void gemm_run(GemmPlan*, void* x, void* y, void* bias, void* out, double alpha, 
 void gemm_free(GemmPlan*);
 bool gemm_release(const GemmPlan*);                    // predicted above 20 microseconds
 const char* gemm_library(const GemmPlan*);             // which library the next run takes, with its routine
-
-// While one lives, this thread's products are taken for repeated ones from their first run on: a compiled graph comes again.
-class RepeatedProducts {
- public:
-  explicit RepeatedProducts(bool repeated);            // false: changes nothing
-  ~RepeatedProducts();
-  RepeatedProducts(const RepeatedProducts&) = delete;
-  RepeatedProducts& operator=(const RepeatedProducts&) = delete;
-
- private:
-  bool before_;
-};
 
 }  // namespace rl

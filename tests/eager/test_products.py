@@ -211,3 +211,20 @@ def test_products_of_a_few_elements(m, n, k, dtype):
     nan = rl.full((n,), float("nan"), dtype=getattr(rl, dtype))
     nothing = rl.addmm(nan, rl.from_numpy(x), rl.from_numpy(y), beta=0)
     np.testing.assert_allclose(nothing.numpy(), want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "name, x, y",
+    [
+        ("linear", (64, 100), (64, 100)),
+        ("matmul", (16, 128), (128, 96)),
+        ("matmul", (3, 64, 200), (3, 200, 100)),
+    ],
+)
+def test_a_shape_has_the_same_bits_in_every_call(name, x, y):
+    """The first one, later ones, and those of a compiled graph take one library."""
+    function = F.linear if name == "linear" else rl.matmul
+    x, y = rl.randn(*x), rl.randn(*y)
+    compiled = rl.compile(lambda x, y: function(x, y))
+    first, second = function(x, y).tolist(), function(x, y).tolist()
+    assert first == second == compiled(x, y).tolist() == compiled(x, y).tolist()
