@@ -131,6 +131,15 @@ def full(size: Any, value: Any, dtype: Any = None, **rest: Any) -> Any:
     return factories.full(tuple(size), value, dtype=dtype)
 
 
+def unset(size: Any, *order: Any, dtype: Any = None, **rest: Any) -> Any:
+    """Memory whose numbers nobody may rely on; where it is read, something was written before."""
+    return factories.full(tuple(size), 0 if dtype else 0.0, dtype=dtype)
+
+
+def unset_beside(x: Any, size: Any, *order: Any, dtype: Any = None, **rest: Any) -> Any:
+    return factories.full(tuple(size), 0, dtype=dtype or x.dtype, device=beside(x))
+
+
 def scalar_tensor(value: Any, dtype: Any = None, **rest: Any) -> Any:
     return factories.full((), value, dtype=dtype or _core.float32)
 
@@ -260,7 +269,26 @@ def group_norm_backward(
     return dx, *(s.reshape((c,)) for s in slopes)
 
 
+def weight_norm_backward(dw: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
+    """Slopes of v and g, where w is v / |v| * g."""
+    others = tuple(d for d in range(v.dim()) if d != dim % v.dim())
+    along = (dw * v).sum(others, True)
+    return g / norms * (dw - v * (along / (norms * norms))), along / norms
+
+
 # ---- convolutions and pools
+
+
+def convolution(
+    x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int,
+) -> Any:  # fmt: skip
+    """One number for all dims, where a list has no more."""
+    nd = w.dim() - 2
+    lists = ("stride", stride), ("padding", padding), ("dilation", dilation)
+    numbers = (each(n, nd, name, "convolution") for name, n in lists)
+    more = each(output_padding, nd, "output_padding", "convolution")
+    return op("convolution", x, w, bias, *numbers, transposed, more, groups)
 
 
 def convolution_backward(
@@ -419,6 +447,12 @@ SPECIAL: dict[str, Callable] = {
     "arange": arange,
     "full": full,
     "full_like": full_like,
+    "empty": unset,
+    "empty_strided": unset,
+    "empty_permuted": unset,
+    "empty_like": lambda x, **rest: full_like(x, 0, **rest),
+    "new_empty": unset_beside,
+    "new_empty_strided": unset_beside,
     "zeros_like": lambda x, **rest: full_like(x, 0, **rest),
     "ones_like": lambda x, **rest: full_like(x, 1, **rest),
     "scalar_tensor": scalar_tensor,
@@ -437,7 +471,9 @@ SPECIAL: dict[str, Callable] = {
     "native_layer_norm_backward": layer_norm_backward,
     "native_group_norm": group_norm,
     "native_group_norm_backward": group_norm_backward,
+    "convolution": convolution,
     "convolution_backward": convolution_backward,
+    "_weight_norm_interface_backward": weight_norm_backward,
     "max_pool2d_with_indices_backward": max_pool_backward,
     "avg_pool2d_backward": avg_pool_backward,
     "_adaptive_avg_pool2d": lambda x, size: op("adaptive_avg_pool2d", x, tuple(size)),

@@ -28,6 +28,7 @@ def is_random(torch: Any, node: Any) -> bool:
 def draw_masks_first(torch: Any, gm: Any) -> None:
     """Takes what dropout draws to the beginning of a graph, in the same order and so with the same
     numbers: what is left of it are products, which need not end a compiled part."""
+    draw_at_once(torch, gm)
     nodes = list(gm.graph.nodes)
     found = [n for n in nodes if n.op == "call_function" and draws(torch, n)]
     if any(not movable(torch, node) for node in found):
@@ -60,6 +61,24 @@ def draw_masks_first(torch: Any, gm: Any) -> None:
             gm.graph.erase_node(user)
         gm.graph.erase_node(node)
     gm.recompile()
+
+
+def draw_at_once(torch: Any, gm: Any) -> None:
+    """A mask that is drawn over new memory hangs on nothing: one call makes it."""
+    for node in list(gm.graph.nodes):
+        if node.op != "call_function" or str(node.target) != "aten.bernoulli.p" or node.kwargs:
+            continue
+        (memory,), value = node.all_input_nodes, node.meta["val"]
+        if name_of(memory.target) != "empty" or memory.all_input_nodes:
+            continue
+        drawn = (tuple(value.shape), value.stride(), node.args[1], value.dtype, value.device)
+        with gm.graph.inserting_before(node):
+            mask = gm.graph.call_function(bernoulli, drawn)
+        mask.meta.update(node.meta)
+        node.replace_all_uses_with(mask)
+        gm.graph.erase_node(node)
+        if not memory.users:
+            gm.graph.erase_node(memory)
 
 
 def keep_order(torch: Any, gm: Any) -> None:
@@ -99,11 +118,14 @@ def movable(torch: Any, node: Any) -> bool:
     return not rest and all(type(n) is int for n in node.meta["val"][0].shape)
 
 
-def bernoulli(shape: tuple, stride: tuple, p: float) -> Any:
-    """A mask that is true with probability p, drawn from torch's stream."""
+def bernoulli(
+    shape: tuple, stride: tuple, p: float, dtype: Any = None, device: Any = None
+) -> Any:  # fmt: skip
+    """A mask that is true (or 1) with probability p, drawn from torch's stream."""
     import torch
 
-    return torch.empty_strided(shape, stride, dtype=torch.bool).bernoulli_(p)
+    x = torch.empty_strided(shape, stride, dtype=dtype or torch.bool, device=device)
+    return x.bernoulli_(p)
 
 
 def dropout_mask(shape: tuple, stride: tuple, dtype: Any, device: Any, p: float) -> Any:

@@ -310,6 +310,28 @@ def test_images_and_their_backward():
     assert not any(r.left for r in reports), [r.left for r in reports]
 
 
+def test_paths_dropped_norms_of_weights_and_new_memory_end_no_part():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.c = nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 3, padding="valid"))
+
+        def forward(self, x):
+            y = self.c(x)
+            kept = y.new_empty((y.shape[0], 1, 1)).bernoulli_(0.5)
+            room = torch.empty(y.shape)
+            room.copy_(F.dropout(y, 0.5))
+            return room + y * kept
+
+    torch.manual_seed(0)
+    model, x = Net(), torch.randn(4, 3, 9)
+    (want, theirs), (got, ours) = (gradients(model, f, x) for f in (model, compiled(model)))
+    for a, b in zip([got, *ours], [want, *theirs], strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+    assert [r.left for r in torch_backend.REPORTS] == [{"bernoulli": 2}, {}]
+    assert all(r.parts == 1 for r in torch_backend.REPORTS)
+
+
 def test_sizes_that_vary_are_ours_in_one_graph():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(20, 16), Block(), nn.Linear(16, 5))
