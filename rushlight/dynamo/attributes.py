@@ -77,13 +77,16 @@ TYPES = {
 
 
 def class_attribute(state: Any, cls: type, name: str, instance: Any = None) -> Any:
-    """What stands under a name in the class or its bases, unbound; NOT_FOUND if nothing does."""
-    for c in cls.__mro__:
-        if name in c.__dict__:
-            if c is not cls:
-                guard_absent(state, cls, name, c)
-            return class_value(state, c, name)
-    return NOT_FOUND
+    """What stands under a name in the class or its bases, unbound; NOT_FOUND if nothing does.
+    Asked again in one capture it is the same, and guarded already."""
+    found = state.of_classes.get((cls, name), MISS)
+    if found is MISS:
+        home = next((c for c in cls.__mro__ if name in c.__dict__), None)
+        if home is not cls and home is not None:
+            guard_absent(state, cls, name, home)
+        found = NOT_FOUND if home is None else class_value(state, home, name)
+        state.of_classes[cls, name] = found
+    return found
 
 
 def guard_absent(state: Any, cls: type, name: str, end: type | None = None) -> None:
@@ -495,15 +498,7 @@ def its_own(value: Any, name: str) -> bool:
 
 def load_class(frame: Any, cls: type, name: str) -> Any:
     state = frame.state
-    if name in (
-        "__name__",
-        "__qualname__",
-        "__module__",
-        "__doc__",
-        "__mro__",
-        "__bases__",
-        "__base__",
-    ):
+    if name in PLAIN_OF_CLASSES:
         return getattr(cls, name)
     if name == "__class__":
         return type(cls)
@@ -537,6 +532,9 @@ def has_python(cls: type, name: str) -> bool:
     return type(getattr(cls, name, None)) is types.FunctionType
 
 
+PLAIN_OF_CLASSES = frozenset(
+    "__name__ __qualname__ __module__ __doc__ __mro__ __bases__ __base__".split()
+)
 FUNCTION_FIELDS = {
     "__name__": "name",
     "__qualname__": "qualname",

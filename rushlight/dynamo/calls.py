@@ -11,8 +11,9 @@ import types
 from typing import Any
 
 from rushlight import _core
+from rushlight.nn.module import Module
 
-from .attributes import NOT_FOUND, class_attribute, type_of
+from .attributes import NOT_FOUND, class_attribute, load_attr, type_of
 from .breaks import unsupported
 from .bytecode import is_coroutine, is_generator
 from .containers import DictMethod
@@ -57,6 +58,8 @@ def call(f: Frame, function: Any, args: tuple, kwargs: dict) -> Any:
         found = class_attribute(f.state, function.cls, "__call__")
         if found is NOT_FOUND:
             raise f.raised(TypeError(f"'{function.cls.__name__}' object is not callable"))
+        if found is CALL_OF_MODULES:
+            return call_module(f, function, args, kwargs)
         return call(f, found, (function, *args), kwargs)
     if cls is functools.partial and type(getattr(function.func, "__self__", None)) is Region:
         return function(*args)  # __exit__ of a region of autocast
@@ -93,6 +96,19 @@ def call_function(f: Frame, function: Any, args: tuple, kwargs: dict) -> Any:
     code = function.__code__
     record = (function, args, kwargs)
     return inline(f, code, function.__globals__, local, cells, record)
+
+
+CALL_OF_MODULES = Module.__call__
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def call_module(f: Frame, module: Instance, args: tuple, kwargs: dict) -> Any:
+    """`Module.__call__` without a frame of its own, which every layer of a model would take: no
+    hooks, and forward."""
+    for name in HOOKS:
+        if f.state.truth(load_attr(f, module, name)):
+            return call(f, CALL_OF_MODULES, (module, *args), kwargs)
+    return call(f, load_attr(f, module, "forward"), tuple(map(f.realize, args)), kwargs)
 
 
 def refuse(function: Any) -> None:
@@ -227,4 +243,5 @@ def plain_code(code: Any) -> Any:
     )
 
 
+Frame.call = call  # type: ignore[method-assign]
 __all__ = ["MISSING", "TensorVar", "call", "is_generator", "type_of"]

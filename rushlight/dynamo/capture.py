@@ -26,18 +26,7 @@ from .tensors import TensorMethod
 from .variables.numbers import SymFloat, SymInt, hint, hint_fixed
 from .variables.objects import Cell, Function, Instance, Lazy, Method, Opaque, Reenter
 from .variables.tensor import TensorVar
-from .wrapping import Wrapping
-
-
-class Shadow:
-    """A container from outside and its stand-in: `before` are its contents as they were, None until
-    they are looked at as a whole."""
-
-    __slots__ = ("before", "real", "source", "value")
-
-    def __init__(self, real: Any, value: Any, source: Source) -> None:
-        self.real, self.value, self.source = real, value, source
-        self.before: Any = None
+from .wrapping import Shadow, Wrapping
 
 
 class Capture(Operators, Wrapping):
@@ -81,6 +70,8 @@ class Capture(Operators, Wrapping):
         self.effects: list[tuple] = []  # calls to make after the graph
         self.class_writes: dict[tuple, Any] = {}
         self.made_classes: set[type] = set()
+        self.of_classes: dict[tuple, Any] = {}  # (class, name) -> its attribute (attributes.py)
+        self.inferred: dict[tuple, tuple] = {}  # calls of operators -> the layouts (operators.py)
         self.plain_dicts: list[dict] = []  # from outside, with a name of their own
         self.dict_owners: dict[int, Any] = {}  # id of a `__dict__` -> the new object that it is of
         self.caller: str | None = None
@@ -352,7 +343,7 @@ class Capture(Operators, Wrapping):
 
 
 # Kinds that may be asked of one source again.
-SEVERAL = ("alias", "distinct", "absent", "true", "isnot")
+SEVERAL = frozenset(("alias", "distinct", "absent", "true", "isnot"))
 
 
 class Compared:

@@ -12,6 +12,7 @@ from typing import Any
 from .attributes import load_attr, type_of
 from .breaks import unsupported
 from .bytecode import VERSION, Instruction, is_generator
+from .containers import mapping_items
 from .generators import Generator, begin_generator
 from .interpreter import NULL, RETURN, YIELD, Frame, Position, Previous, handler
 from .iteration import END, get_iter, listed, step
@@ -92,6 +93,9 @@ def for_iter(f: Frame, i: Instruction) -> None:
 
 
 def finish(f: Frame, function: Any, args: list, names: tuple) -> None:
+    if not names:
+        f.stack.append(f.call(function, tuple(args), {}))
+        return
     n = len(args) - len(names)
     f.push(f.call(function, tuple(args[:n]), dict(zip(names, args[n:]))))
 
@@ -103,8 +107,8 @@ def kw_names(f: Frame, i: Instruction) -> None:
 
 @handler("CALL")
 def call_instruction(f: Frame, i: Instruction) -> None:
-    args = f.take(i.arg or 0)
-    b, a = f.pop(), f.pop()
+    args, stack = f.take(i.arg or 0), f.stack
+    b, a = stack.pop(), stack.pop()
     names, f.keywords = f.keywords, ()
     if VERSION >= (3, 13):
         function, self = a, b
@@ -127,8 +131,6 @@ def call_kw(f: Frame, i: Instruction) -> None:
 
 @handler("CALL_FUNCTION_EX")
 def call_function_ex(f: Frame, i: Instruction) -> None:
-    from .containers import mapping_items
-
     kwargs = f.pop() if (i.arg or 0) & 1 else {}
     args = f.pop()
     if VERSION >= (3, 13):

@@ -10,6 +10,7 @@ from .breaks import unsupported
 from .bytecode import VERSION, Instruction
 from .containers import contains, delete_item, get_item, mapping_items, set_item
 from .interpreter import NULL, Frame, handler
+from .iteration import listed, unpack
 from .numeric import binary, compare, in_place, unary
 from .variables.tensor import TensorVar
 
@@ -233,8 +234,6 @@ def map_add(f: Frame, i: Instruction) -> None:
 
 @handler("LIST_EXTEND")
 def list_extend(f: Frame, i: Instruction) -> None:
-    from .iteration import listed
-
     value = f.pop()
     target = f.stack[-(i.arg or 0)]
     if not hasattr(type_of(value), "__iter__") and not hasattr(type_of(value), "__getitem__"):
@@ -245,8 +244,6 @@ def list_extend(f: Frame, i: Instruction) -> None:
 
 @handler("SET_UPDATE")
 def set_update(f: Frame, i: Instruction) -> None:
-    from .iteration import listed
-
     value = f.pop()
     f.state.native(f.stack[-(i.arg or 0)].update, listed(f, value))
 
@@ -275,15 +272,11 @@ def list_to_tuple(f: Frame, i: Instruction) -> None:
 
 @handler("UNPACK_SEQUENCE")
 def unpack_sequence(f: Frame, i: Instruction) -> None:
-    from .iteration import unpack
-
     f.stack.extend(reversed(unpack(f, f.pop(), i.arg or 0)))
 
 
 @handler("UNPACK_EX")
 def unpack_ex(f: Frame, i: Instruction) -> None:
-    from .iteration import listed
-
     before, after = (i.arg or 0) & 255, (i.arg or 0) >> 8
     items = listed(f, f.pop())
     if len(items) < before + after:
@@ -299,7 +292,8 @@ def unpack_ex(f: Frame, i: Instruction) -> None:
 
 @handler("LOAD_ATTR")
 def load_attr_instruction(f: Frame, i: Instruction) -> None:
-    value = f.pop()
+    stack = f.stack
+    value = stack.pop()
     if VERSION >= (3, 12) and (i.arg or 0) & 1:
         found = load_attr(f, value, i.value)
         if VERSION >= (3, 13):
@@ -309,14 +303,13 @@ def load_attr_instruction(f: Frame, i: Instruction) -> None:
             f.push(NULL)
             f.push(found)
         return
-    f.push(load_attr(f, value, i.value))
+    stack.append(load_attr(f, value, i.value))
 
 
 @handler("LOAD_METHOD")
 def load_method(f: Frame, i: Instruction) -> None:
-    value = f.pop()
-    f.push(NULL)
-    f.push(load_attr(f, value, i.value))
+    value = f.stack.pop()
+    f.stack += (NULL, load_attr(f, value, i.value))
 
 
 @handler("STORE_ATTR")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .attributes import by_name
 from .breaks import unsupported
 from .bytecode import VERSION, Instruction
 from .interpreter import NULL, Frame, handler
@@ -111,7 +112,7 @@ def delete_fast(f: Frame, i: Instruction) -> None:
 def load_global(f: Frame, i: Instruction) -> None:
     value = global_value(f, i.value)
     if not i.arg or not i.arg & 1:
-        f.push(value)
+        f.stack.append(value)
     elif VERSION >= (3, 13):
         f.push(value)
         f.push(NULL)
@@ -133,12 +134,6 @@ def global_value(f: Frame, name: str) -> Any:
             return value
         return state.wrap(value, state.roots.variable(namespace, name))
     return builtin_value(f, name)
-
-
-def by_name(value: Any) -> bool:
-    from .attributes import by_name as named
-
-    return named(value)
 
 
 def builtin_value(f: Frame, name: str) -> Any:
@@ -218,7 +213,7 @@ def make_cell(f: Frame, i: Instruction) -> None:
 
 @handler("LOAD_DEREF")
 def load_deref(f: Frame, i: Instruction) -> None:
-    f.push(f.cell_content(f.cells[i.value], i.value))
+    f.stack.append(f.cell_content(f.cells[i.value], i.value))
 
 
 @handler("STORE_DEREF")

@@ -171,6 +171,7 @@ class Frame:
         return value
 
     def call(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        """`calls.call`, which takes this place when that file is imported."""
         from .calls import call
 
         return call(self, function, args, kwargs)

@@ -121,7 +121,22 @@ class Operators:
         self: Any, native: Any, args: tuple, kwargs: dict, casts: bool = True
     ) -> tuple[Layout, ...]:
         """The layouts of an operator's results. `casts`: not of a write, which autocast leaves
-        alone."""
+        alone. A call on the same layouts and numbers, as the layers of a model make it, has the
+        same ones."""
+        key: tuple | None = None
+        if not self.symbols and not self.mode & casting.AUTOCAST:
+            key = known_by(args), known_by(tuple(kwargs.items())), native
+            found = None if None in key else self.inferred.get(key)
+            if found is not None:
+                return found
+        layouts = self.infer_anew(native, args, kwargs, casts)
+        if key is not None and None not in key and not self.symbols:
+            self.inferred[key] = layouts
+        return layouts
+
+    def infer_anew(
+        self: Any, native: Any, args: tuple, kwargs: dict, casts: bool
+    ) -> tuple[Layout, ...]:
         declaration = native.declaration
         low = [self.lower(a) for a in args]
         named = {k: self.lower(v) for k, v in kwargs.items()}
@@ -354,6 +369,8 @@ class Operators:
 
     def whole(self: Any, value: Any) -> Any:
         """Arguments with nothing lazy in them."""
+        if type(value) is tuple and WHOLE.issuperset(map(type, value)):
+            return value
         if type(value) in (list, tuple):
             self.realize_all(value)
             if type(value) is tuple:
@@ -540,6 +557,24 @@ def is_narrow(v: Any) -> bool:
     return isinstance(v, Fake) and v.dtype in casting.NARROW
 
 
+def known_by(value: Any) -> Any:
+    """What a layout rule sees of an argument, to be found by; None where that is not known. 1, 1.0
+    and True are three."""
+    cls = type(value)
+    if cls is TensorVar:
+        return value.layout
+    if cls in NUMBERS_AND_WORDS:
+        return cls, value
+    if cls in (tuple, list, eager.Size):
+        parts = tuple(map(known_by, value))
+        return None if None in parts else (cls, *parts)
+    return None
+
+
+NUMBERS_AND_WORDS = frozenset((int, float, bool, str, type(None), _core.dtype))
+WHOLE = NUMBERS_AND_WORDS | {TensorVar, SymInt, SymFloat}
+
+
 def flatten(values: Any) -> list:
     out = []
     for v in values:
@@ -551,13 +586,19 @@ def flatten(values: Any) -> list:
 
 
 def tensors_in(values: Any) -> list[TensorVar]:
-    if type(values) is TensorVar:
-        return [values]
-    if isinstance(values, (list, tuple)):
-        return [t for v in values for t in tensors_in(v)]
-    if isinstance(values, dict):
-        return [t for v in values.values() for t in tensors_in(v)]
-    return []
+    found: list[TensorVar] = []
+    add_tensors((values,), found)
+    return found
+
+
+def add_tensors(values: Any, found: list[TensorVar]) -> None:
+    for v in values:
+        if type(v) is TensorVar:
+            found.append(v)
+        elif isinstance(v, (list, tuple)):
+            add_tensors(v, found)
+        elif isinstance(v, dict):
+            add_tensors(v.values(), found)
 
 
 def gathered_call(declaration: Any, args: list) -> tuple:

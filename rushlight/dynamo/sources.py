@@ -24,8 +24,12 @@ class Source:
 
     def child(self, op: str, key: Any = None) -> Source:
         """The source one step further."""
-        index = (op, type(key), key if is_hashable(key) else id(key))
-        found = self.children.get(index)
+        index = (op, type(key), key)
+        try:
+            found = self.children.get(index)
+        except TypeError:  # the key has no hash
+            index = (op, type(key), id(key))
+            found = self.children.get(index)
         if found is None:
             found = self.children[index] = Source(op, self, key, self.spell(op, key))
         return found
@@ -59,14 +63,6 @@ class Source:
 
     def __repr__(self) -> str:
         return self.name
-
-
-def is_hashable(key: Any) -> bool:
-    try:
-        hash(key)
-    except TypeError:
-        return False
-    return True
 
 
 class Roots:

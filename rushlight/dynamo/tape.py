@@ -19,6 +19,7 @@ from .attributes import LOADERS, TYPES, load_attr
 from .breaks import unsupported
 from .leaves import LEAVES, set_mode_word
 from .operators import tensors_in
+from .tensors import NATIVE
 from .variables.objects import Instance
 from .variables.tensor import TensorVar
 
@@ -243,7 +244,7 @@ def assign_data(frame: Any, x: TensorVar, value: Any) -> None:
         state.effects.append(("data", (x, shown)))
 
 
-HOOKS = {
+NATIVE |= {
     "register_hook": registers("register_hook"),
     "register_post_accumulate_grad_hook": registers("register_post_accumulate_grad_hook", True),
     "retain_grad": retain_grad,
@@ -251,4 +252,4 @@ HOOKS = {
 LEAVES[Function.__dict__["apply"].__func__] = apply
 LOADERS[HookHandle] = load_handle
 TYPES[HookHandle] = RemovableHandle
-__all__ = ["HOOKS", "HandleMethod", "HookHandle", "LateHook", "assign_data"]
+__all__ = ["HandleMethod", "HookHandle", "LateHook", "assign_data"]

@@ -84,9 +84,7 @@ def store_tensor_attribute(frame: Any, x: TensorVar, name: str, value: Any) -> N
 
 def call_tensor_method(frame: Any, method: TensorMethod, args: tuple, kwargs: dict) -> Any:
     state, x, name = frame.state, method.var, method.name
-    from .tape import HOOKS
-
-    handler = NATIVE.get(name) or HOOKS.get(name)
+    handler = NATIVE.get(name)
     if handler is not None:
         return served(handler, frame, x, *args, **kwargs)
     found = find(x.cls, name)

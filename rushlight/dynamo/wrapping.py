@@ -114,6 +114,17 @@ def is_namedtuple(cls: type) -> bool:
     return issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_make")
 
 
+class Shadow:
+    """A container from outside and its stand-in: `before` are its contents as they were, None until
+    they are looked at as a whole."""
+
+    __slots__ = ("before", "real", "source", "value")
+
+    def __init__(self, real: Any, value: Any, source: Source) -> None:
+        self.real, self.value, self.source = real, value, source
+        self.before: Any = None
+
+
 class Wrapping:
     """Of `Capture`."""
 
@@ -309,8 +320,6 @@ class Wrapping:
     # ---- containers
 
     def wrap_container(self: Any, value: Any, source: Source) -> Any:
-        from .capture import Shadow
-
         cls = type(value)
         self.guard("type", source, cls)
         if cls is collections.defaultdict:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 from rushlight.errors import CompilerBug
@@ -57,17 +58,23 @@ class CallNode:
         return tuple(dict.fromkeys(nodes_in((self.args, self.kwargs))))
 
 
-def nodes_in(argument: Any) -> Iterator[CallNode]:
-    if isinstance(argument, CallNode):
-        yield argument
-    elif isinstance(argument, (list, tuple)):
-        for a in argument:
-            yield from nodes_in(a)
-    elif isinstance(argument, dict):
-        for a in argument.values():
-            yield from nodes_in(a)
-    elif isinstance(argument, slice):
-        yield from nodes_in((argument.start, argument.stop, argument.step))
+def nodes_in(argument: Any) -> list[CallNode]:
+    """The nodes in an argument, in order, as often as they stand there."""
+    found: list[CallNode] = []
+    add_nodes((argument,), found)
+    return found
+
+
+def add_nodes(arguments: Iterable[Any], found: list[CallNode]) -> None:
+    for a in arguments:
+        if type(a) is CallNode:
+            found.append(a)
+        elif isinstance(a, (list, tuple)):
+            add_nodes(a, found)
+        elif isinstance(a, dict):
+            add_nodes(a.values(), found)
+        elif isinstance(a, slice):
+            add_nodes((a.start, a.stop, a.step), found)
 
 
 class CallGraph:
@@ -90,10 +97,7 @@ class CallGraph:
         return node
 
     def fresh(self, base: str) -> str:
-        base = NOT_IN_NAMES.sub("_", base).strip("_").lower() or "value"
-        if base[0].isdigit() or keyword.iskeyword(base) or base in RESERVED:
-            base = f"v_{base}"
-        return self.names.fresh(base)
+        return self.names.fresh(name_from(base))
 
     def placeholder(self, name: str) -> CallNode:
         node = self.add("placeholder", name, name=name)
@@ -177,6 +181,15 @@ class CallGraph:
         namespace = dict(objects)
         exec(compile(text, f"<graph {self.name}>", "exec"), namespace)
         return namespace[self.name]
+
+
+@cache
+def name_from(text: str) -> str:
+    """A name that Python takes, from any text."""
+    base = NOT_IN_NAMES.sub("_", text).strip("_").lower() or "value"
+    if base[0].isdigit() or keyword.iskeyword(base) or base in RESERVED:
+        base = f"v_{base}"
+    return base
 
 
 def spelled(target: Any) -> str:

@@ -82,6 +82,7 @@ class Module(Hooked):
         )
 
     def __call__(self, *args, **kwargs):
+        # Captured without a frame of its own: what changes here changes dynamo/calls.py too.
         if (
             self._forward_hooks
             or self._forward_pre_hooks
