@@ -1,9 +1,9 @@
 """Settings: one typed table, read once from the environment.
 
 Takes the environment; gives `flags`, one object with a typed attribute a setting, and `describe()`,
-the same as text. Invariant: nothing else in the package reads `os.environ` for its behaviour, and a
-setting that changes generated code says so (`changes_code`), which puts it into the key of the
-artifact cache through `code_key()`.
+the same as text. Only what says where tools and libraries lie is read elsewhere, by what looks for
+them (docs/settings.md). Invariant: a setting that changes generated code says so (`changes_code`),
+which puts it into the key of the artifact cache through `code_key()`.
 
     from rushlight import config
     if config.flags.compile_debug: ...

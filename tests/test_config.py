@@ -3,6 +3,8 @@ line."""
 
 import copy
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,21 @@ def test_read_takes_types_from_the_defaults():
     assert config.read({}).debug_dir == "rushlight_debug"
     with pytest.raises(ValueError, match="RUSHLIGHT_STRICT: expected 1 or 0 .* got 'maybe'"):
         config.read({"RUSHLIGHT_STRICT": "maybe"})
+
+
+def test_the_page_of_settings_lists_what_the_code_reads():
+    from rushlight.runtime.cuda import libraries
+
+    root = Path(__file__).resolve().parents[1]
+    sources = [*root.glob("rushlight/**/*.py"), *root.glob("csrc/*/*.cpp"), root / "pyproject.toml"]
+    sources += [root / "CMakeLists.txt", root / "tests" / "conftest.py"]
+    read = {f"RUSHLIGHT_{name.upper()}" for name in (*libraries.NAMES, "cupti")}
+    for source in sources:
+        if not source.name.startswith("test_"):
+            text = source.read_text(encoding="utf-8")
+            read |= set(re.findall(r'(?:"|env\.|ENV\{)(RUSHLIGHT_[A-Z]+(?:_[A-Z]+)*)\b(?!_)', text))
+    page = (root / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(RUSHLIGHT_\w+)`", page)) == read
 
 
 def test_every_flag_is_described():

@@ -170,7 +170,6 @@ std::shared_ptr<Matmul> make(const OneDnn& l, const Gemm& g) {
           dnnl_success &&
       onednn_primitive(l, pd, p->primitive, p->stream);
   p->moves_stack = ok && onednn_moves_stack(l, pd);
-  if (getenv("RL_NOGJ") && p->moves_stack) return nullptr;
   for (int i = 0; i < 4 && ok; ++i)
     if (md[i])
       ok = l.dnnl_memory_create(&p->memory[i], md[i], l.engine, DNNL_MEMORY_NONE) == dnnl_success;
