@@ -1,10 +1,13 @@
 """`rushlight.futures`: values that come later, under PyTorch's names.
 
 A `Future` is completed once, by `set_result` or `set_exception`, from any thread; callbacks run in
-the thread that completes it, in the order in which they were added, or at once when it is done.
+the thread that completes it, in the order in which they were added, or at once when it is done. A
+callback that raises stops neither that thread nor the callbacks after it: the error is printed.
 """
 
+import sys
 import threading
+import traceback
 import types
 
 __all__ = ["Future", "collect_all", "wait_all"]
@@ -56,7 +59,14 @@ class Future:
             if not self._done:
                 self._callbacks.append(callback)
                 return
-        callback(self)
+        self._call(callback)
+
+    def _call(self, callback):
+        try:
+            callback(self)
+        except Exception:
+            print(f"[Future] a callback raised, {callback!r}:", file=sys.stderr)
+            traceback.print_exc()
 
     def set_result(self, result):
         """Completes the future; RuntimeError where it is done already."""
@@ -76,7 +86,7 @@ class Future:
             callbacks, self._callbacks = self._callbacks, []
             self._lock.notify_all()
         for callback in callbacks:
-            callback(self)
+            self._call(callback)
 
 
 def collect_all(futures):

@@ -94,6 +94,8 @@ def download_url_to_file(url, dst, hash_prefix=None, progress=True):
                     f"[hub.download_url_to_file] expected a digest that begins with "
                     f"{hash_prefix!r}, got {found!r}"
                 )
+            os.umask(umask := os.umask(0))  # as open() would have made it, for others to read
+            os.chmod(part.name, 0o666 & ~umask)
             os.replace(part.name, dst)
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -122,7 +124,7 @@ def load_state_dict_from_url(
     name = file_name or os.path.basename(urlparse(url).path)
     file = os.path.join(model_dir, name)
     if not os.path.exists(file):
-        print(f'Downloading: "{url}" to {file}', file=sys.stderr)
+        print(f"[hub] fetching {url} into {file}", file=sys.stderr)
         known = HASH_REGEX.search(name) if check_hash else None
         download_url_to_file(url, file, known.group(1) if known else None, progress)
     if zipfile.is_zipfile(file):
@@ -178,7 +180,7 @@ def _place(repo, source, force_reload, verbose):
         shutil.rmtree(place)
     if os.path.isdir(place):
         if verbose:
-            print(f"Using cache found in {place}", file=sys.stderr)
+            print(f"[hub] {repo} is there already: {place}", file=sys.stderr)
         return place
     os.makedirs(get_dir(), exist_ok=True)
     with tempfile.TemporaryDirectory(dir=get_dir()) as work:

@@ -76,9 +76,20 @@ class Operator:
             f"[{self._qualname}] no kernel for {kind}; there are {sorted(self.kernels) or 'none'}"
         )
 
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return known, (self._qualname,)
+
     def __getattr__(self, name):
         if name == "default":
             return self
+        if name == "_qualname":  # not there yet
+            raise AttributeError(name)
         raise AttributeError(f"operator {self._qualname} has no attribute {name!r}")
 
     def __repr__(self):

@@ -92,9 +92,13 @@ def _write(file: str, text: str) -> None:
     import tempfile
 
     handle, name = tempfile.mkstemp(dir=os.path.dirname(file), prefix=LIMITS)
-    with os.fdopen(handle, "w", encoding="utf-8") as made:
-        made.write(text)
-    os.replace(name, file)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as made:
+            made.write(text)
+        os.replace(name, file)
+    except OSError:
+        os.remove(name)
+        raise
 
 
 def processor() -> str:

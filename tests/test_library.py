@@ -1,6 +1,9 @@
 """`rushlight.library`, `futures` and `hub`: operators of a program's own, values that come later,
 models by address."""
 
+import copy
+import os
+import pickle
 import threading
 
 import pytest
@@ -81,6 +84,28 @@ def test_futures():
     assert futures.wait_all([first, after]) == [1, 2] and futures.collect_all([]).wait() == []
 
 
+def test_a_callback_that_raises_stops_no_other(capfd):
+    first, told = futures.Future(), []
+
+    def bad(_):
+        raise ValueError("of the callback")
+
+    first.add_done_callback(bad)
+    after = first.then(lambda f: f.value() + 1)
+    first.set_result(1)
+    assert after.done() and after.wait() == 2
+    first.add_done_callback(bad)
+    first.add_done_callback(lambda f: told.append(f.value()))
+    assert told == [1] and capfd.readouterr().err.count("ValueError: of the callback") == 2
+
+
+def test_an_operator_is_one_thing():
+    """Models that hold one are copied and pickled."""
+    op = scale("mine::one")
+    assert copy.copy(op) is op and copy.deepcopy({"op": op})["op"] is op
+    assert pickle.loads(pickle.dumps(op)) is op
+
+
 def test_models_by_address(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "_directory", None)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
@@ -100,5 +125,8 @@ def test_models_by_address(tmp_path, monkeypatch):
     rl.save({"w": rl.ones(2)}, tmp_path / "w-0000.pt")
     address = (tmp_path / "w-0000.pt").as_uri()
     assert hub.load_state_dict_from_url(address, progress=False)["w"].tolist() == [1.0, 1.0]
+    (fetched,) = (tmp_path / "hub" / "checkpoints").iterdir()
+    os.umask(umask := os.umask(0))
+    assert fetched.stat().st_mode & 0o777 == 0o666 & ~umask
     with pytest.raises(RuntimeError, match="begins with '0000'"):
         hub.load_state_dict_from_url(address, file_name="a-0000.pt", check_hash=True)

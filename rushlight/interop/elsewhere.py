@@ -163,7 +163,7 @@ class _Once(functions.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise RuntimeError(
-            "trying to differentiate twice a function that was marked with @once_differentiable"
+            "[once_differentiable] the backward is marked to have no derivative of its own"
         )
 
 

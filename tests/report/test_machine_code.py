@@ -1,5 +1,6 @@
 """Machine code under the kernels' own names, in order."""
 
+import os
 import shutil
 import struct
 
@@ -141,3 +142,13 @@ def test_limits_are_the_best_that_was_seen(tmp_path, monkeypatch):
     assert machine._kept(slow) == {**first, "operations_per_ns": 120.0}
     (tmp_path / "cache" / machine.LIMITS).write_text("[1, 2")
     assert machine._kept(slow)["bytes_per_ns"] == 30.0
+
+
+def test_limits_that_cannot_be_kept_leave_no_file(tmp_path, monkeypatch):
+    def full(*paths):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        machine._write(str(tmp_path / machine.LIMITS), "{}")
+    assert not list(tmp_path.iterdir())
