@@ -58,6 +58,18 @@ const kernelSumText = s => `${ns(s.ns)} in ${count(s.calls, "call")} of kernels 
 // One entry a recompile, equal ones counted.
 const recompiles = () => tally(run.captures.filter(c => c.recompiles.length).map(c => ({...c.recompiles[0], why: c.recompiled || c.recompiles[0].why, what: c.function})));
 
+// What a call takes, of each compiled function: a piece behind a break runs after what stands before
+// it, as a call of its own.
+function callTimes() {
+  const piece = /, (after the break at|from) line \d/, each = f => f.hit_ns / (f.calls - f.misses);
+  return run.functions.filter(f => f.calls > f.misses && !piece.test(f.function)).map(f => {
+    const pieces = run.functions.filter(x => x.function.startsWith(f.function + ", ") && piece.test(x.function)), warm = pieces.filter(x => x.calls > x.misses);
+    if (!pieces.length) return `a call of ${f.function} takes ${ns(each(f))} once it is compiled`;
+    if (run.vendor !== "Rushlight") return `a call of ${f.function} takes ${ns(each(f))} up to its first break, once it is compiled`;  // whose pieces may lie inside one another
+    const sum = warm.reduce((n, x) => n + each(x) * x.calls / f.calls, each(f));
+    return `a call of ${f.function} takes ${warm.length < pieces.length ? "at least " : ""}${ns(sum)} with what stands behind its breaks, once all is compiled`;
+  });
+}
 const nameOnGpu = a => a.title.replace(/^.*?: /, "").split(",")[0];
 function besideItsCode(a) {  // a Triton kernel, and the machine code that it became
   const code = artifacts.find(x => x.stage === "gpu_machine_code" && x.graph === a.graph && nameOnGpu(x) === nameOnGpu(a));
@@ -114,7 +126,7 @@ function drawShort() {
   if (compiled.length) add("Compiled lines", some(ranges(compiled), FEW));
   else add("Compiled lines", run.captures.length || run.functions.length ? "none of them" : "none: nothing was compiled in this run. torch.compile(model) or --mode compile does it.");
   const why = [...breaks, ...skipped];
-  if (why.length) add("Not compiled", list(why.map(b => [placeButton(b.where), " ", b.what + (b.count > 1 ? ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8));
+  if (why.length) add("Not compiled", list(why.map(b => [placeButton(b.where), " ", b.what + (b.count > 1 ? b.ended ? ` (it ended ${b.count} captures)` : ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8));
   const eager = run.lines;
   if (eager.length && compiled.length) add("One at a time", "outside compiled functions, operators ran from ", some(ranges(eager.map(r => r.where)), FEW));
   const again = recompiles();
@@ -134,13 +146,13 @@ function drawShort() {
   const sums = passSums();
   if (sums.has("backward") || sums.size > 1) add("Forward, backward", [...sums].flatMap(([pass, s], i) => [i ? ", " : "", h("button", {type: "button", onclick: () => showPass(pass)}, pass), ` ${ns(s.ns)} in ${count(s.calls, "call")} of kernels` + (s.first_ns > s.ns ? `, and ${firstCalls(s)}` : "")]));
   const {graphs, saved, most, sum} = memory();
-  if (most) add("Memory", `at most ${bytes(most.peak_bytes)} at once inside a graph, `, graphButton(most), ` (${passOf(most)}); `, saved.length ? `saved for backward: ${bytes(Math.max(...saved.map(([, list]) => sum(list, s => !s.parameter))))} of inputs and results${saved.length > 1 ? " at most in a capture" : ""}. ` : "nothing is saved for backward. ", h("a", {href: "#memory"}, "which"));
+  if (most) add("Memory", `at most ${bytes(most.peak_bytes)} at once inside graph `, graphButton(most), ` of ${most.label.split("#")[0]} (${passOf(most)}); `, saved.length ? `saved for backward: ${bytes(Math.max(...saved.map(([, list]) => sum(list, s => !s.parameter))))} of inputs and results${saved.length > 1 ? " at most in a capture" : ""}. ` : "nothing is saved for backward. ", h("a", {href: "#memory"}, "which"));
   const reads = run.facts.waits ? run.facts.waits.map(w => ({...w, waited: true})) : run.facts.reads || [];  // with a GPU, what it waited for
   if (reads.length) add("Python waits", list(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : r.host ? "" : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8));
   const spent = run.captures.reduce((n, c) => n + c.capture_ms + Object.values(c.stage_ms).reduce((a, b) => a + b, 0), 0);
   const also = run.facts.also || [], phrase = (of, ids) => doc.dimensions.filter(d => ids.includes(d.id)).map(d => d.options.find(o => o.value === of[d.id]).phrase).join(" on ");
   const walls = [run, ...also].map(r => (also.length ? phrase(r, ["mode"]) + " " : "") + ns(r.wall_ns)).join(", ");
-  add("Time", `${walls} in all`, spent ? `, ${ns(spent * 1e6)} ${also.length ? "" : "of it "}compiling (most of all: ${stageTitle(compileStages()[0][0])}, ${ns(compileStages()[0][1] * 1e6)})` : "", run.functions.map(f => f.calls > f.misses && !f.function.includes(", after the break at") ? `; a call of ${f.function} takes ${ns(f.hit_ns / (f.calls - f.misses))} once it is compiled` : ""), ". ", h("a", {href: "#time"}, "where it goes"));
+  add("Time", `${walls} in all`, spent ? `, ${ns(spent * 1e6)} ${also.length ? "" : "of it "}compiling (most of all: ${stageTitle(compileStages()[0][0])}, ${ns(compileStages()[0][1] * 1e6)})` : "", callTimes().map(t => "; " + t), ". ", h("a", {href: "#time"}, "where it goes"));
   $("ran").textContent = `${also.length ? "of these runs" : "of this run"}: ${[run, ...also].map(r => phrase(r, ["mode", "device"])).join(", ")}`;
   $("short").hidden = false;
   $("shortbody").replaceWith(h("dl", {id: "shortbody"}, rows));

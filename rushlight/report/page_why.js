@@ -4,7 +4,7 @@
 
 function refusedTable(list) {
   const advice = list.some(r => r.hint);
-  return table([["what"], ["times", 1], ["why"], ...(advice ? [["what to do"]] : []), ["where"]],
+  return table([["what"], [list.some(r => r.ended) ? "captures ended" : "times", 1], ["why"], ...(advice ? [["what to do"]] : []), ["where"]],
     list.map(r => [cell(r.what), cell(r.count || 1, String(r.count || 1)), cell(r.why, h("span", {title: r.id}, r.why)), ...(advice ? [r.hint] : []), cell(r.where, placeButton(r.where))]));
 }
 function placeOf(where) {  // "file.py:12 in f" -> [source, line from 0]; null where its file is not here
@@ -29,7 +29,7 @@ const tally = list => { const seen = new Map(); for (const r of list) { const wh
 
 // An exception that leaves functions of ours is told once: where the user's line called the first.
 function distinctBreaks() {
-  const all = tally(run.captures.flatMap(c => c.breaks)), ours = b => !!data.package && b.where.startsWith(data.package);
+  const all = tally(run.captures.flatMap(c => c.breaks)).map(b => ({...b, ended: true})), ours = b => !!data.package && b.where.startsWith(data.package);
   return all.filter(b => !ours(b) || !all.some(o => !ours(o) && o.id === b.id && o.what === b.what && o.why === b.why));
 }
 // Captures that are compiled in parts (forward_0, forward_1, ...): [capture, parts].

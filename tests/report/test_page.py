@@ -409,6 +409,22 @@ def test_a_kernel_of_the_gpu_alone_is_linked_and_results_of_several_are_told_apa
 
 
 @pytest.mark.slow
+def test_a_call_takes_what_its_pieces_take_too(show, content):
+    tab = show(content)
+    told = tab.evaluate(
+        """() => { const before = run.functions, f = (name, calls, misses, hit_ns) =>
+            ({function: name, calls, misses, hit_ns});
+        run.functions = [f("f", 4, 2, 200), f("f, after the break at line 3", 8, 2, 60),
+            f("g", 3, 1, 50), f("h", 1, 1, 0), f("k", 2, 1, 9),
+            f("k, after the break at line 9", 1, 1, 0)];
+        const made = callTimes(); run.functions = before; return made; }"""
+    )
+    assert [re.search(r"call of (\w+) takes (.*? ns)", t).groups() for t in told] == [
+        ("f", "120 ns"), ("g", "25 ns"), ("k", "at least 9 ns")
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
 def test_places_are_ordered_and_none_is_left_out_silently(show, content):
     tab = show(content)
     given = [f"lib.py:{n}" for n in range(1, 80, 2)] + ["test_page.py:20", "test_page.py:21"]
