@@ -325,6 +325,10 @@ class TorchExplanation(Explanation):
         return {**parents, "limits": limits(), "kernels": [], "called_at": called}
 
 
+# Functions of ours that read -> how the user wrote it.
+_WRITTEN = {"formatted": "f-string or format(tensor)", "count_of": "tensor[mask]"}
+
+
 def stopped_at(error: BaseException | None) -> dict[str, Any]:
     """{"stopped_at": the user's lines that it went through, innermost first}; {} without one."""
     lines = [] if isinstance(error, SystemExit) else [str(where) for where in lines_of(error)]
@@ -337,8 +341,8 @@ def _read_as(what: str, inside: str) -> str:
     function = inside.rpartition(" in ")[2]
     if inside.startswith("optim/"):
         return f"{what} of the optimizer's own numbers"
-    if function == "formatted":
-        return "f-string or format(tensor)"
+    if function in _WRITTEN:
+        return _WRITTEN[function]
     return f"{function}, which calls {what}" if inside else what
 
 

@@ -179,9 +179,12 @@ def lines(calls: Calls, captured: Container[str] = ()) -> list[LineRow]:
     a view there that a compiled function returns is made anew of the graph's result at each call,
     which is no call of the user's."""
     rows: dict[str, LineRow] = {}
+    compiled = {call.id for call in calls.of_functions}
+    by_id = calls.everything.by_id
     for call in calls.roots:
         place = trace.short_place(call.where.partition(" in ")[0])
-        if not place or call.kind == "view" and place in captured:
+        made_anew = call.kind == "view" and by_id[call.id].parent in compiled
+        if not place or made_anew and place in captured:
             continue
         row = rows.get(call.where)
         if row is None:

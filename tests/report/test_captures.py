@@ -208,7 +208,18 @@ def test_an_exception_is_told_once_flags_by_their_values_and_views_of_results_ar
                 h = self.other(h)
             return h.unsqueeze(0)
 
-    net = rl.compile(Net())
+    plain = Net()
+    net = rl.compile(plain)
+    rl.dynamo.reset()
+    first = Net.forward.__code__.co_firstlineno
+
+    def lines(seen):
+        return {row.where.partition(" ")[0].rpartition(":")[2] for row in seen.lines}
+
+    def both():  # the view is called by the user, too
+        return net(rl.ones(2, 4), False), plain(rl.ones(2, 4), False)
+
+    assert str(first + 4) in lines(rl.explain(both)().observed)
     rl.dynamo.reset()
 
     def calls():
@@ -217,7 +228,6 @@ def test_an_exception_is_told_once_flags_by_their_values_and_views_of_results_ar
             net(rl.ones(2, 4), True)
 
     seen = rl.explain(calls)().observed
-    first = Net.forward.__code__.co_firstlineno
     (capture,) = [c for c in seen.captures if c.recompiles]
     assert capture.recompiled == "late was False, now True"
     (told, _), *others = distinct_breaks(seen.captures)
@@ -225,7 +235,10 @@ def test_an_exception_is_told_once_flags_by_their_values_and_views_of_results_ar
     assert "disable" not in told.hint
     (read,) = seen.facts["reads"]
     assert read["what"] == "f-string or format(tensor)"
-    eager = {row.where.partition(" ")[0].rpartition(":")[2] for row in seen.lines}
+    x = rl.ones(3)
+    masked = rl.explain(lambda: x[x > 0])().observed.facts["reads"]
+    assert [row["what"] for row in masked] == ["tensor[mask]"]
+    eager = lines(seen)
     assert str(first + 4) not in eager and str(calls.__code__.co_firstlineno + 1) in eager
 
 
