@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rushlight import _core, sym, trace  # type: ignore[attr-defined]
 from rushlight.aot_autograd import differentiate
 from rushlight.aot_autograd.functional import Functionalised, Given, Own, ViewOf
-from rushlight.aot_autograd.pipeline import Pair
+from rushlight.aot_autograd.pipeline import Pair, reached
 from rushlight.decomposition import decompose, forget_gradients
 from rushlight.eager import casting
 from rushlight.errors import Unsupported
@@ -286,8 +286,9 @@ class Training(Form):
             facts.own,
             facts.written,
             rebased,
-            tuple(i for i in active if i < facts.own or rebased[i - facts.own]),
+            active,
             self.wanted,
+            lambda: dependents(self.made.graph, self.wanted, active),
         )
         self.recorded = Recorded(facts.name, self.forward.program, late, again, roles)
 
@@ -295,6 +296,8 @@ class Training(Form):
     def of(
         c: Compiled, made: Functionalised, wanted: tuple[int, ...], active: tuple[int, ...]
     ) -> Training:
+        # an input written to beside the tape keeps its place there, and gets no cotangent
+        active = tuple(i for i in active if i < made.own or made.on_tape[i - made.own])
         rebased = tuple(
             on_tape and made.own + k in active for k, on_tape in enumerate(made.on_tape)
         )
@@ -365,6 +368,17 @@ def gradients_of(pair: Pair, graph: Graph) -> Callable:
     gradients.__name__ = f"{graph.name}_gradients"
     numbers = [number_of(graph.env, name) for name in graph.numbers]
     return Compiled(gradients, [v.layout for v in (*graph.inputs, *seeds)] + numbers)
+
+
+def dependents(
+    graph: Graph, wanted: tuple[int, ...], active: tuple[int, ...]
+) -> tuple[frozenset[int], ...]:
+    """For each wanted input the places among the active outputs that depend on it."""
+    found = []
+    for i in wanted:
+        outs = set(reached(graph, [i]))
+        found.append(frozenset(k for k, at in enumerate(active) if at in outs))
+    return tuple(found)
 
 
 def number_of(env: sym.ShapeEnv, name: str) -> sym.Sym:

@@ -172,7 +172,15 @@ void call_operator(Node* n, Grads& grads, bool keep, uint64_t wanted, Grads& res
 }
 
 void call_python(Node* n, Grads& grads, Grads& result) {
-  Ref args = checked(PyTuple_New(n->nouts));
+  int lead = n->extra->materialize == 2, absent = 0;
+  Ref args = checked(PyTuple_New(n->nouts + lead));
+  if (lead) {
+    for (int i = 0; i < n->nouts; i++) absent += !grads[i];
+    Ref places = checked(PyTuple_New(absent));
+    for (int i = n->nouts; i-- > 0;)
+      if (!grads[i]) PyTuple_SET_ITEM(places.py(), --absent, check(PyLong_FromLong(i)));
+    PyTuple_SET_ITEM(args.py(), 0, places.release());
+  }
   for (int i = 0; i < n->nouts; i++) {
     PyObject* g;
     if (grads[i]) g = grads[i].release();
@@ -180,7 +188,7 @@ void call_python(Node* n, Grads& grads, Grads& result) {
       rl::incref(n->outs[i]);
       g = tensor_zeros(n->outs[i]).release_object();
     } else g = Py_NewRef(Py_None);
-    PyTuple_SET_ITEM(args.py(), i, g);
+    PyTuple_SET_ITEM(args.py(), i + lead, g);
   }
   Ref made = checked(PyObject_Call(n->extra->callable, args.py(), nullptr));
   if (!PyTuple_Check(made.py())) made = checked(PyTuple_Pack(1, made.py()));

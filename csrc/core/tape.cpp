@@ -206,7 +206,7 @@ PyObject* python_node(PyObject*, PyObject* args, PyObject* kwargs) {
       "tensors", "backward", "outs", "name", "saved", "materialize", nullptr};
   PyObject *tensors, *callable, *outs, *name, *saved = nullptr;
   int materialize = 1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOU|Op", const_cast<char**>(keywords), &tensors,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOU|Oi", const_cast<char**>(keywords), &tensors,
           &callable, &outs, &name, &saved, &materialize))
     return nullptr;
   return guarded([&]() -> PyObject* {
@@ -241,6 +241,9 @@ PyObject* python_node(PyObject*, PyObject* args, PyObject* kwargs) {
       if (!rl::is_differentiable(t->layout->dtype)) continue;
       bool dirty = false;
       for (int k = 0; k < nin; k++) dirty |= PyTuple_GET_ITEM(in.py(), k) == o;
+      if (dirty && t->base && nout > 1)
+        raise(PyExc_RuntimeError,
+            "[%U] an input that is a view is written to, so it must be the only result", name);
       if (dirty) rebase(t, n.get(), i);
       else attach(t, n.get(), i);
     }
@@ -313,8 +316,9 @@ PyCFunction function(F f) {
 
 PyMethodDef tape_functions[] = {
     {"python_node", function(python_node), METH_VARARGS | METH_KEYWORDS,
-        "python_node(tensors, backward, outs, name, saved=None, materialize=True) -> outs, made by "
-        "a node whose derivative is backward(*grads)"},
+        "python_node(tensors, backward, outs, name, saved=None, materialize=1) -> outs, made by "
+        "a node whose derivative is backward(*grads). materialize: where no gradient comes, 0 None, "
+        "1 zeros, 2 zeros, and backward(positions, *grads) is told where"},
     {"grad", function(grad), METH_VARARGS | METH_KEYWORDS,
         "grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused)"},
     {"backward", function(backward), METH_VARARGS | METH_KEYWORDS,

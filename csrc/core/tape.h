@@ -35,7 +35,7 @@ struct NodeExtra {
   PyObject *post_hooks = nullptr, *pre_hooks = nullptr, *metadata = nullptr, *name = nullptr;
   PyObject* callable = nullptr;                        // Python: backward(*grads)
   PyObject* saved = nullptr;                           // Python: SavedTensors, freed with the graph
-  bool materialize = true;
+  int materialize = 1;  // Python: 0 None, 1 zeros where no gradient came, 2 zeros and which first
   Node* inner = nullptr;                               // WriteView: the node of the call that wrote
   // WriteView, ViewOf: geometry; offset relative to the base's
   Layout *base = nullptr, *view = nullptr;

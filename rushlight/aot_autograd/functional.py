@@ -419,7 +419,7 @@ class Functionaliser(Tracer):
             )
         if dtypes.is_floating(new.dtype) and not self.grad_enabled():
             new = self.plain("with_data", target.symbol, new)
-        elif dtypes.is_floating(new.dtype):
+        elif dtypes.is_floating(new.dtype) and all(v.name != "detach" for v, _ in target.views):
             memory.on_tape = True
         memory.value = self.dense(self.put(memory.value, target.views, new), memory)
         memory.version += 1

@@ -26,6 +26,7 @@ class Roles(NamedTuple):
     rebased: tuple[bool, ...]  # for each of those: whether its place on the tape moves
     active: tuple[int, ...]
     wanted: tuple[int, ...]
+    reach: Callable[[], tuple[frozenset[int], ...]]  # which of `active` depend on each of `wanted`
 
 
 class Recorded:
@@ -40,6 +41,7 @@ class Recorded:
         self.name, self.forward, self.roles = name, forward, roles
         self.make_backward, self.make_again = backward, again
         self.backward: Callable | None = None
+        self.reach: tuple | None = None
         self.again: Callable | None = None  # (*inputs, *cotangents, *numbers) -> gradients
 
     def __call__(self, inputs: tuple, numbers: tuple, sizes: tuple = ()) -> list:
@@ -59,8 +61,12 @@ class Recorded:
             versions = [x._version for x in inputs]
             own, new = list(results[: r.own]), results[r.own : r.own + len(r.written)]
             kept = results[r.own + len(r.written) :]
-            for i, value in zip(r.written, new):
-                inputs[i].copy_(value)
+            late = {}  # views whose base moves on the tape, too: written to behind the node
+            for k, i in enumerate(r.written):
+                if r.rebased[k] and inputs[i]._base is not None:
+                    late[i] = new[k].detach()
+                else:
+                    inputs[i].copy_(new[k])
         finally:
             _core.set_mode(before)
         if not r.active:
@@ -68,7 +74,11 @@ class Recorded:
         number = {}
         outs, place = [], {}
         for at in r.active:
-            out = own[at] if at < r.own else inputs[r.written[at - r.own]]
+            if at < r.own:
+                out = own[at]
+            else:
+                i = r.written[at - r.own]
+                out = late[i] if i in late else inputs[i]
             number[id(out)] = len(outs)
             outs.append(out)
             if at < r.own:
@@ -79,7 +89,9 @@ class Recorded:
         wanted = tuple(inputs[i] for i in r.wanted)
         _core.set_grad_enabled(True)  # the graph may have turned gradients on itself
         try:
-            made = _core.python_node(wanted, step.run, tuple(outs), self.name, saved, True)
+            made = _core.python_node(wanted, step.run, tuple(outs), self.name, saved, 2)
+            for i, value in late.items():
+                inputs[i].copy_(value)
         finally:
             _core.set_mode(before)
         for k, at in place.items():
@@ -100,9 +112,20 @@ class Step:
             None if inputs is None else tuple((x, x._version) for x in inputs)
         )  # for derivatives of the gradients
 
-    def run(self, *grads: Any) -> Any:
+    def run(self, absent: tuple, *grads: Any) -> Any:
+        """The gradients. `absent`: the places of cotangents that are zeros because none came."""
+        found = self.gradients(grads)
+        if not absent:
+            return found
         call = self.call
-        grads = tuple(g if g.is_contiguous() else g.contiguous() for g in grads)
+        if call.reach is None:
+            call.reach = call.roles.reach()
+        came = {k for k in range(len(grads)) if k not in absent}
+        return tuple(g if came & outs else None for g, outs in zip(found, call.reach))
+
+    def gradients(self, grads: tuple) -> tuple:
+        call = self.call
+        grads = tuple(g if g.is_contiguous() else g.contiguous() for g in grads)  # as compiled for
         if _core.is_grad_enabled():
             return self.on_tape(grads)
         if call.backward is None:

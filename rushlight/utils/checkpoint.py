@@ -1,6 +1,9 @@
 """Gradient checkpointing: what a function saves for backward is dropped, and computed again when
 backward needs it.
 
+In compiled code `checkpoint` itself is never captured: it calls the function with the frame hook
+that it was called under, both times, so that the function's graphs save the same tensors.
+
 Two forms, as in PyTorch. Not reentrant (use_reentrant=False): the function's operators are recorded
 as ever, but each saved tensor is replaced by a placeholder; the first one that backward unpacks
 runs the function again, whose saved tensors fill the placeholders in order. Reentrant: the function
@@ -133,6 +136,9 @@ def checkpoint(
         return function(*args, **kwargs)
 
 
+checkpoint.__dict__["__rushlight_disabled__"] = "it runs its function again in backward"
+
+
 # ---- not reentrant
 
 
@@ -142,8 +148,9 @@ class Placeholder:
     __slots__ = ("__weakref__",)
 
 
-class Stop(Exception):
-    """Ends the second run: everything that is needed is there."""
+class Stop(BaseException):
+    """Ends the second run: everything that is needed is there. No handler of errors may take it,
+    neither the function's own nor that of compiled code, which begins again in eager mode."""
 
 
 class Frame:
@@ -154,6 +161,7 @@ class Frame:
 
     def __init__(self, function, args, kwargs, state, second, early_stop, checked):
         self.function, self.state, self.second = function, state, second
+        self.hook = _core.FrameScope(_core.frame_hook())
         self.early_stop, self.checked = early_stop, checked
         self.placeholders, self.described = [], []  # weak references; (dtype, shape)
         self.filled = {}  # number of a backward pass -> {placeholder: tensor}
@@ -203,7 +211,7 @@ class Frame:
         try:
             with self.state.again(), enable_grad(), self.second:
                 with saved_tensors_hooks(pack, lambda x: x):
-                    self.function(*args, **kwargs)
+                    self.hook(self.function, *args, **kwargs)
         except Stop:
             pass
         if seen != len(self.placeholders):
