@@ -12,7 +12,7 @@ def __getattr__(name):
         from rushlight.autograd import anomaly
 
         return anomaly if name == "anomaly_mode" else getattr(anomaly, name)
-    if name in ("forward_ad", "graph"):
+    if name in ("forward_ad", "function", "graph"):
         from importlib import import_module
 
         return import_module(f"rushlight.autograd.{name}")

@@ -70,57 +70,70 @@ def compiled(function: Any, settings: convert.Options) -> Any:
 
 
 class OptimizedModule(Module):
-    """A module whose calls are compiled; everything else is the module's own."""
+    """A module whose calls are compiled. It is its only child, `_orig_mod`, so names in its
+    state_dict() begin with that; attributes are the module's own."""
 
     def __init__(self, module: Module, settings: convert.Options) -> None:
         super().__init__()
-        self.__dict__["_orig_mod"] = module
-        kind = type(module)
-        self.__dict__["_forward"] = compiled(plain(kind.forward), settings)
-        self.__dict__["_whole"] = compiled(plain(kind.__call__), settings)
+        self.__dict__["_modules"]["_orig_mod"] = module
+        self._settle(settings)
+
+    def _settle(self, settings: convert.Options) -> None:
+        kind, own = type(self.__dict__["_modules"]["_orig_mod"]), self.__dict__
+        own["_settings"] = settings
+        own["_forward"] = compiled(plain(kind.forward), settings)
+        own["_whole"] = compiled(plain(kind.__call__), settings)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        module = self.__dict__["_orig_mod"]
-        own = module.__dict__
-        if (
-            type(module).__call__ is Module.__call__
-            and "forward" not in own
-            and not (
-                own.get("_forward_hooks")
-                or own.get("_forward_pre_hooks")
-                or own.get("_backward_hooks")
-                or own.get("_backward_pre_hooks")
-            )
-        ):
+        if hooked(self.__dict__):
+            return super().__call__(*args, **kwargs)
+        return self.forward(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        module = self.__dict__["_modules"]["_orig_mod"]
+        own, kind = module.__dict__, type(module)
+        if kind.__call__ is Module.__call__ and "forward" not in own and not hooked(own):
             return self.__dict__["_forward"](module, *args, **kwargs)
         return self.__dict__["_whole"](module, *args, **kwargs)
 
-    forward = __call__
+    @property
+    def training(self) -> bool:
+        return self._orig_mod.training
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_orig_mod"], name)
+        modules = self.__dict__.get("_modules", {})
+        if "_orig_mod" not in modules:  # while it is copied
+            raise AttributeError(name)
+        return modules["_orig_mod"] if name == "_orig_mod" else getattr(self._orig_mod, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.__dict__["_orig_mod"], name, value)
+        setattr(self._orig_mod, name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(self.__dict__["_orig_mod"], name)
+        delattr(self._orig_mod, name)
 
-    def parameters(self, recurse: bool = True) -> Any:
-        return self.__dict__["_orig_mod"].parameters(recurse)
+    def __getstate__(self) -> dict:
+        state, s = dict(self.__dict__), self.__dict__["_settings"]
+        del state["_forward"], state["_whole"]
+        state["_settings"] = (s.backend, s.fullgraph, s.dynamic, s.mode, s.options)
+        return state
 
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__dict__["_orig_mod"].named_parameters(*args, **kwargs)
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__dict__["_orig_mod"].state_dict(*args, **kwargs)
-
-    def train(self, mode: bool = True) -> Any:
-        self.__dict__["_orig_mod"].train(mode)
-        return self
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        self._settle(convert.Options(*state["_settings"]))
 
     def __repr__(self) -> str:
-        return f"OptimizedModule({self.__dict__['_orig_mod']!r})"
+        return f"OptimizedModule({self._orig_mod!r})"
+
+
+def hooked(own: dict) -> bool:
+    """Whether a module with these fields has hooks of its calls."""
+    return bool(
+        own.get("_forward_hooks")
+        or own.get("_forward_pre_hooks")
+        or own.get("_backward_hooks")
+        or own.get("_backward_pre_hooks")
+    )
 
 
 def plain(function: Any) -> Any:

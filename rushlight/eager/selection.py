@@ -49,7 +49,7 @@ def medians(name):
                 whole = input.dtype is _core.bool or whole
                 nothing = float("nan") if input.is_floating_point() else whole
                 return factories.full((), nothing, dtype=input.dtype, device=place(input))
-            return along(op("reshape")(input, (-1,)), 0, False)[0]
+            return op(f"{name}_whole")(input)
         more = {} if out is None else {"out": tuple(out)}
         return along(input, dim, keepdim, **more)
 

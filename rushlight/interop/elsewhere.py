@@ -15,7 +15,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rushlight import eager
-from rushlight.eager import functions
+from rushlight.autograd.function import (  # noqa: F401  asked for by name
+    FunctionCtx,
+    InplaceFunction,
+    once_differentiable,
+)
 
 NN = {  # the file of ours: names of torch's there, and ours where they differ
     "batchnorm": "_BatchNorm _InstanceNorm _NormBase",
@@ -138,56 +142,6 @@ def _no_grad(name: str) -> Callable[..., Any]:
 _no_grad_fill_, _no_grad_zero_ = _no_grad("constant_"), _no_grad("zeros_")
 _no_grad_normal_, _no_grad_uniform_ = _no_grad("normal_"), _no_grad("uniform_")
 _no_grad_trunc_normal_ = _no_grad("trunc_normal_")
-
-# ---- autograd
-
-
-FunctionCtx = functions.Context
-
-
-class InplaceFunction(functions.Function):  # type: ignore[misc]
-    """A Function that may work in place, as the past wrote them."""
-
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-
-class _Once(functions.Function):  # type: ignore[misc]
-    """The identity, without a derivative of its derivative."""
-
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> Any:
-        count = ctx.count = len(args)
-        return args[count // 2 :]
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise RuntimeError(
-            "[once_differentiable] the backward is marked to have no derivative of its own"
-        )
-
-
-def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward whose results have no derivative: differentiating them raises RuntimeError."""
-
-    @functools.wraps(fn)
-    def wrapper(ctx: Any, *args: Any) -> Any:
-        tensors = [a for a in args if isinstance(a, eager.Tensor)]
-        recorded = eager.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        with eager.no_grad():
-            outputs = fn(ctx, *args)
-        if not recorded:
-            return outputs
-        several = isinstance(outputs, tuple)
-        outs = list(outputs) if several else [outputs]
-        places = [i for i, o in enumerate(outs) if isinstance(o, eager.Tensor)]
-        given = [outs[i].detach().requires_grad_() for i in places]
-        for i, out in zip(places, _Once.apply(*given, *(outs[i] for i in places)), strict=True):
-            outs[i] = out
-        return tuple(outs) if several else outs[0]
-
-    return wrapper
-
 
 # ---- optim
 

@@ -4,9 +4,12 @@ from rushlight import dtypes
 from . import promotion
 from .declare import ALL, composition, library, none
 from .layouts import shaped
+from .logic import logical_and, logical_or
+from .pointwise import eq, ne
+from .reductions import sum
 from .samples import call, t
 from .scattering import gather_backward
-from .views import unsqueeze, wrapped
+from .views import reshape, unsqueeze, wrapped
 
 PLAIN = tuple(d for d in ALL if d not in dtypes.HALVES)         # half types go through float32, which keeps their order
 ORDERED = (call(t(3, 5)), call(t(3, 5), 0), call(t(2, 3, 4), 1), call(t(6, dtype="int64")), call(t(3, 5, dtype="bfloat16")),
@@ -129,6 +132,27 @@ def mode(x, dim, keepdim):
 
 for op in (median_dim, nanmedian_dim, mode):
     op.derivative(lambda gs, x, outs, dim, keepdim: put_back(gs, x, outs, dim, keepdim))
+
+WHOLE = (call(t(3, 5)), call(t(4, 6, order=(1, 0))), call(t()), call(t(9, dtype="int64")))
+
+
+@composition("median(Tensor self) -> Tensor", name="median_whole", method=False, function=False, samples=WHOLE)
+def median_whole(x):
+    """The median of all elements (the lower of two)."""
+    return median_dim(reshape(x, (-1,)), 0, False)[0]
+
+
+@composition("nanmedian(Tensor self) -> Tensor", name="nanmedian_whole", method=False, function=False, samples=WHOLE)
+def nanmedian_whole(x):
+    """The median of all elements that are no NaN."""
+    return nanmedian_dim(reshape(x, (-1,)), 0, False)[0]
+
+
+for op in (median_whole, nanmedian_whole):      # all elements that are the median share the gradient
+    @op.derivative
+    def _(g, x, out):
+        chosen = logical_or(eq(x, out), logical_and(ne(x, x), ne(out, out))).to(x.dtype)
+        return chosen * (g / sum(chosen))
 
 
 # ---- rows as wholes: what unique is made of

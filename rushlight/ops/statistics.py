@@ -10,6 +10,7 @@ from .reductions import AXES, EVERYTHING, amax, amin, mean, sum
 from .samples import call, t
 from .values import fold
 
+INF = float("inf")
 WIDE = ("float32", "float64")
 STORED = tuple(d for d in ALL if d not in dtypes.HALVES)
 TRUTH = ("bool", "int64", "float32", "float64")
@@ -34,7 +35,7 @@ def _(g, x, dim, keepdim):
 def prod_backward(dy, x, dim):
     """The product of all the others: where one element is 0, only that one has a slope; where two are, none has."""
     zero = eq(x, 0)
-    zeros, others = sum(where(zero, 1.0, 0 * x), dim, True), prod(where(zero, 1.0, x), dim, True)
+    zeros, others = sum(zero.to(x.dtype), dim, True), prod(where(zero, 1.0, x), dim, True)
     return dy * where(zero, where(eq(zeros, 1), others, 0.0), where(eq(zeros, 0), others / where(zero, 1.0, x), 0.0))
 
 
@@ -145,7 +146,8 @@ def _(g, x, out, dim, divisor, keepdim):
       promote=promotion.floating, method=False, function=False, cost=3, domain=WIDE,
       samples=(call(t(3, 1), t(3, 4), 1, 1.0),))
 def var_backward(dy, x, dim, divisor):
-    return (2 / divisor) * dy * (x - mean(x, dim, True))
+    slope = INF if isinstance(divisor, float) and divisor == 0 else 2 / divisor
+    return slope * dy * (x - mean(x, dim, True))
 
 
 @var_backward.derivative

@@ -175,3 +175,20 @@ def test_cat_of_an_empty_one_before_elementwise_calls_in_a_graph():
     f = rl.compile(lambda e, x, y: (rl.cat([e, x, x], 1) * y).relu())
     e, x, y = rl.tensor([]), rl.randn(3, 4), rl.randn(3, 8)
     assert f(e, x, y).equal((rl.cat([x, x], 1) * y).relu())
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("name", ("prod", "median", "nanmedian", "std", "max"))
+def test_gradients_of_ties_zeros_and_nan(oracle, name):
+    nan, inf = float("nan"), float("inf")
+    rows = [[2.0, 2, 1], [2, 1, 2]], [[0.0, 0, 3], [1, 0, 2]], [[inf, 1, 2], [nan, 1, 1]], [[5.0]]
+    for values in rows[: 2 if name == "max" else 4]:
+        x, y = both(oracle, values, "float32")
+        for v in (x, y):
+            v.requires_grad_()
+            getattr(v, name)().backward()
+        same(x.grad, y.grad)
+        if len(values[0]) == 1:  # the count is 1 - 1: nothing may divide by it in Python
+            graph, z = rl.compile(lambda v, n=name: getattr(v, n)()), x.detach().requires_grad_()
+            graph(z).backward()
+            same(z.grad, y.grad)

@@ -207,3 +207,25 @@ def test_custom_function_frees_its_context():
     del y
     gc.collect()
     assert kept[0]() is None
+
+
+def test_once_differentiable(oracle):
+    for lib in (rl, oracle):
+
+        class Exp(lib.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x.exp()
+
+            @staticmethod
+            @lib.autograd.function.once_differentiable
+            def backward(ctx, g):
+                return g * ctx.saved_tensors[0].exp()
+
+        x = lib.ones(3, requires_grad=True)
+        Exp.apply(x).sum().backward()
+        assert lib.allclose(x.grad, x.exp())
+        (g,) = lib.autograd.grad((Exp.apply(x) ** 2).sum(), x, create_graph=True)
+        with raises(RuntimeError, match="once_differentiable"):
+            g.sum().backward()
