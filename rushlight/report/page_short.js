@@ -58,12 +58,19 @@ const kernelSumText = s => `${ns(s.ns)} in ${count(s.calls, "call")} of kernels 
 // One entry a recompile, equal ones counted.
 const recompiles = () => tally(run.captures.filter(c => c.recompiles.length).map(c => ({...c.recompiles[0], why: c.recompiled || c.recompiles[0].why, what: c.function})));
 
+const PIECE = /, (after the break at|from) line (\d+)/;
+// Functions by time, each with its pieces behind it in the order of their lines.
+function withPieces() {
+  const base = f => f.function.replace(/, (after the break at|from) line .*/s, ""), line = f => +(PIECE.exec(f.function) || [0, 0, 0])[2];
+  const order = [...new Set(run.functions.map(base))];
+  return [...run.functions].sort((a, b) => order.indexOf(base(a)) - order.indexOf(base(b)) || line(a) - line(b));
+}
 // What a call takes, of each compiled function: a piece behind a break runs after what stands before
 // it, as a call of its own.
 function callTimes() {
-  const piece = /, (after the break at|from) line \d/, each = f => f.hit_ns / (f.calls - f.misses);
-  return run.functions.filter(f => f.calls > f.misses && !piece.test(f.function)).map(f => {
-    const pieces = run.functions.filter(x => x.function.startsWith(f.function + ", ") && piece.test(x.function)), warm = pieces.filter(x => x.calls > x.misses);
+  const each = f => f.hit_ns / (f.calls - f.misses);
+  return run.functions.filter(f => f.calls > f.misses && !PIECE.test(f.function)).map(f => {
+    const pieces = run.functions.filter(x => x.function.startsWith(f.function + ", ") && PIECE.test(x.function)), warm = pieces.filter(x => x.calls > x.misses);
     if (!pieces.length) return `a call of ${f.function} takes ${ns(each(f))} once it is compiled`;
     if (run.vendor !== "Rushlight") return `a call of ${f.function} takes ${ns(each(f))} up to its first break, once it is compiled`;  // whose pieces may lie inside one another
     const sum = warm.reduce((n, x) => n + each(x) * x.calls / f.calls, each(f));
@@ -135,7 +142,7 @@ function drawShort() {
     const k = run.costs[0], all = kernelSums(), cold = !k.ns, graphs = new Map(run.captures.flatMap(c => c.graphs.map(g => [g.label, [c, g]])));
     const parts = k.parts.map(p => costRow(k, p, graphs.get(p.graph)));
     const row = {...parts[0], keys: [...new Set(parts.flatMap(p => p.keys))], calls: k.calls, ns: k.ns, moved: k.moved_bytes, operations: k.operations};
-    const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
+    const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}${k.parts.length > 1 ? `, in ${k.parts.length} rows below` : ""}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
     const limit = limitShare(row);
     add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "",
       k.lines.length ? ["From ", some(ranges(k.lines), 6), ". "] : "", codeOfRow(row, true) ? "" : run.vendor === "Rushlight" ? "Its machine code could not be read here. " : `Its machine code is ${run.vendor}'s, and is not observed. `, h("a", {href: "#time"}, "all kernels"));

@@ -143,7 +143,7 @@ function drawTime() {
   const left = stage => { const a = artifacts.find(x => x.stage === (COMPILING[stage] || [])[1] && x.unit); return a ? artifactButton(a, "what it left") : ""; };
   if (stages.length) add(`Compiling: ${count(run.captures.length, "capture")}, ${ns(whole * 1e6)}`, table([["stage"], ["time", 1], ["share", 1], [""], [""]], stages.map(([k, v]) => [cell(stageTitle(k), h("span", {title: k}, stageTitle(k))), cell(v, ns(v * 1e6)), cell(v / whole, `${three(100 * v / whole)} %`), h("span", {class: "bar", style: `width:${v / most * 260}px`}), left(k)])));
   if (run.functions.length) add("A call of compiled code", table([["function"], ["calls", 1], ["that captured", 1], ["a call", 1], ["in graphs", 1], ["operators and functions between graphs", 1], ["guards, wrapper, Python", 1], ["called at"]],
-    run.functions.map(f => { const n = f.calls - f.misses; return [f.function, String(f.calls), String(f.misses), n ? ns(f.hit_ns / n) : "", n ? ns(f.hit_graph_ns / n) : "", n ? ns(f.hit_called_ns / n) : "", n ? ns(Math.max(0, f.hit_ns - f.hit_graph_ns - f.hit_called_ns) / n) : "", f.where.map(placeButton)]; })));
+    withPieces().map(f => { const n = f.calls - f.misses; return [f.function, String(f.calls), String(f.misses), n ? ns(f.hit_ns / n) : "", n ? ns(f.hit_graph_ns / n) : "", n ? ns(f.hit_called_ns / n) : "", n ? ns(Math.max(0, f.hit_ns - f.hit_graph_ns - f.hit_called_ns) / n) : "", f.where.map(placeButton)]; })));
   drawKernels(add);
   drawMemory(add);
   if (run.facts.gpu_work) add("What the GPU did, longest first", gpuWork(run.facts.gpu_work));

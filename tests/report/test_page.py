@@ -417,8 +417,11 @@ def test_a_call_takes_what_its_pieces_take_too(show, content):
         run.functions = [f("f", 4, 2, 200), f("f, after the break at line 3", 8, 2, 60),
             f("g", 3, 1, 50), f("h", 1, 1, 0), f("k", 2, 1, 9),
             f("k, after the break at line 9", 1, 1, 0)];
-        const made = callTimes(); run.functions = before; return made; }"""
+        const made = [callTimes(), withPieces().map(x => x.function)];
+        run.functions = before; return made; }"""
     )
+    told, order = told
+    assert [name[0] for name in order] == list("ffghkk") and order[1].endswith("line 3")
     assert [re.search(r"call of (\w+) takes (.*? ns)", t).groups() for t in told] == [
         ("f", "120 ns"), ("g", "25 ns"), ("k", "at least 9 ns")
     ]  # fmt: skip
