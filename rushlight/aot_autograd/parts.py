@@ -16,7 +16,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from rushlight.fx.captured import CallGraph, CallNode
+from rushlight.fx.captured import CallGraph, CallNode, changed
 
 FEW = 2  # calls (views not counted) from which on a part is worth compiling
 
@@ -167,19 +167,11 @@ def copied(
         known[n] = made.placeholder(n.name)
         known[n].meta = n.meta
 
-    def look(a: Any) -> Any:
-        if isinstance(a, CallNode):
-            return known[a] if a in known else copy(a)
-        if type(a) in (tuple, list):
-            return type(a)(map(look, a))
-        if type(a) is dict:
-            return {k: look(v) for k, v in a.items()}
-        if type(a) is slice:
-            return slice(look(a.start), look(a.stop), look(a.step))
-        return a
+    def here(a: Any) -> Any:
+        return a if not isinstance(a, CallNode) else known[a] if a in known else copy(a)
 
     def copy(n: CallNode) -> CallNode:
-        args, kwargs = look(n.args), look(n.kwargs)
+        args, kwargs = changed(n.args, here), changed(n.kwargs, here)
         known[n] = made.add(n.op, n.target, args, kwargs, n.name)
         known[n].meta = n.meta
         return known[n]

@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight import sym
 from rushlight.errors import UserError
+from rushlight.fx.captured import changed
 from rushlight.fx.graph import Graph, Node
 from rushlight.fx.interpreter import run
 from rushlight.trace import short_place
@@ -41,20 +42,14 @@ def run_captured(
     modules, with their users' lines."""
     given, known = iter(arguments), {}
 
-    def look(a: Any) -> Any:
-        if type(a) in (tuple, list):
-            return type(a)(map(look, a))
-        if type(a) is dict:
-            return {k: look(v) for k, v in a.items()}
-        if type(a) is slice:
-            return slice(look(a.start), look(a.stop), look(a.step))
+    def value(a: Any) -> Any:
         return known[a] if getattr(a, "graph", None) is graph else a
 
     for node in graph.nodes:
         where = str(node.meta.get("where", ""))
         lines[0] = short_place(where)
-        args = [look(a) for a in node.args]
-        named = {k: look(v) for k, v in node.kwargs.items()}
+        args = [changed(a, value) for a in node.args]
+        named = {k: changed(v, value) for k, v in node.kwargs.items()}
         match node.op:
             case "placeholder":
                 known[node] = next(given)

@@ -77,6 +77,17 @@ def add_nodes(arguments: Iterable[Any], found: list[CallNode]) -> None:
             add_nodes((a.start, a.stop, a.step), found)
 
 
+def changed(argument: Any, change: Callable[[Any], Any]) -> Any:
+    """An argument with `change` of everything in its tuples, lists, dicts and slices."""
+    if type(argument) in (tuple, list):
+        return type(argument)(changed(a, change) for a in argument)
+    if type(argument) is dict:
+        return {k: changed(a, change) for k, a in argument.items()}
+    if type(argument) is slice:
+        return slice(*(changed(a, change) for a in (argument.start, argument.stop, argument.step)))
+    return change(argument)
+
+
 class CallGraph:
     """Nodes in order. `constants` are the objects that get_attr nodes and arguments name."""
 

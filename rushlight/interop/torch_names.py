@@ -8,24 +8,11 @@ import math
 import warnings
 
 from rushlight import _core, eager, nn
+from rushlight.eager.storage import STORAGES as DTYPES
 from rushlight.eager.storage import UntypedStorage
 
 from .unpickler import PLAIN, Global, demand, reject
 
-DTYPES = {
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-    "ComplexFloatStorage": "complex64",
-    "ComplexDoubleStorage": "complex128",
-}
 STORAGES = {name: kind for kind, name in DTYPES.items()}
 
 

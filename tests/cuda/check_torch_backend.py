@@ -13,6 +13,7 @@ if importlib.util.find_spec("torch") is None:
     raise SystemExit
 
 import torch
+from torch_block import Block
 
 from rushlight import _core, cuda
 from rushlight.interop import torch_backend, torch_places
@@ -98,23 +99,6 @@ def agree(model, *inputs, bound=1e-5, steps=3):
         torch.manual_seed(3)
         assert (got - model(*inputs)).abs().max() <= bound
     return torch_backend.REPORTS
-
-
-class Block(nn.Module):
-    def __init__(self, d=16, heads=2, dropout=0.0):
-        super().__init__()
-        self.heads, self.dropout = heads, dropout
-        self.n1, self.n2 = nn.LayerNorm(d), nn.LayerNorm(d)
-        self.qkv, self.o = nn.Linear(d, 3 * d), nn.Linear(d, d)
-        self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
-
-    def forward(self, x):
-        b, t, d = x.shape
-        q, k, v = self.qkv(self.n1(x)).split(d, -1)
-        q, k, v = (z.view(b, t, self.heads, -1).transpose(1, 2) for z in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + F.dropout(self.o(y.transpose(1, 2).reshape(b, t, d)), self.dropout)
-        return x + F.dropout(self.down(F.gelu(self.up(self.n2(x)))), self.dropout)
 
 
 def check_a_block_trains():

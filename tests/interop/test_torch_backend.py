@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from rushlight.interop import torch_backend  # noqa: E402
+from tests.cuda.torch_block import Block  # noqa: E402
 
 pytestmark = pytest.mark.slow
 nn, F = torch.nn, torch.nn.functional
@@ -36,23 +37,6 @@ def agree(model, *inputs, bound=1e-5):
     with torch.no_grad():
         assert (f(*inputs) - model(*inputs)).abs().max() <= bound * want.abs().max()
     return torch_backend.REPORTS
-
-
-class Block(nn.Module):
-    def __init__(self, d=16, heads=2):
-        super().__init__()
-        self.heads = heads
-        self.n1, self.n2 = nn.LayerNorm(d), nn.LayerNorm(d)
-        self.qkv, self.o = nn.Linear(d, 3 * d), nn.Linear(d, d)
-        self.up, self.down = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
-
-    def forward(self, x):
-        b, t, d = x.shape
-        q, k, v = self.qkv(self.n1(x)).split(d, -1)
-        q, k, v = (z.view(b, t, self.heads, -1).transpose(1, 2) for z in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.o(y.transpose(1, 2).reshape(b, t, d))
-        return x + self.down(F.gelu(self.up(self.n2(x))))
 
 
 def test_a_perceptron_is_ours_whole():
