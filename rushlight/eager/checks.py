@@ -26,7 +26,7 @@ def _checked(name, error):
 
 def _said(name, message):
     if message is None:
-        return f"[{name}] Expected cond to be True, but got False."
+        return f"[{name}] cond is False"
     if not callable(message):
         raise TypeError(f"[{name}] message must be a callable, got {type(message).__name__}")
     return str(message())

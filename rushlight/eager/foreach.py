@@ -70,7 +70,7 @@ def _tensors(name, given):
     if not isinstance(given, (list, tuple)) or not all(isinstance(t, Tensor) for t in given):
         raise TypeError(f"[{name}] expected a list of tensors, got {type(given).__name__}")
     if not given:
-        raise RuntimeError(f"[{name}] Tensor list must have at least one tensor.")
+        raise RuntimeError(f"[{name}] takes at least one tensor, got an empty list")
     return given
 
 

@@ -294,7 +294,7 @@ def warn_if_has_hooks(tensor):
     for hook in (getattr(tensor, "_backward_hooks", None) or {}).values():
         if not hasattr(hook, "__torch_unserializable__"):
             warnings.warn(
-                f"backward hook {hook!r} on tensor will not be serialized; decorate it with "
-                "torch.utils.hooks.unserializable_hook to silence this",
+                f"[save] the backward hook {hook!r} is left out; "
+                "torch.utils.hooks.unserializable_hook marks one that may be",
                 stacklevel=2,
             )

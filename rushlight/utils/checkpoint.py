@@ -68,10 +68,13 @@ def detach_variable(inputs):
 
 def check_backward_validity(inputs):
     """Warns where no tensor among the inputs requires a gradient."""
+    warn_of_inputs(inputs, 3)
+
+
+def warn_of_inputs(inputs, level):
     if not any(isinstance(x, eager.Tensor) and x.requires_grad for x in inputs):
-        warnings.warn(
-            "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2
-        )
+        text = "[checkpoint] None of the inputs requires grad, so no gradient will come"
+        warnings.warn(text, stacklevel=level)
 
 
 def get_device_states(*args):
@@ -251,11 +254,7 @@ class Reentrant(Function):
 
     @staticmethod
     def forward(ctx, function, preserve, *args):
-        if not any(isinstance(x, eager.Tensor) and x.requires_grad for x in args):
-            warnings.warn(
-                "[checkpoint] None of the inputs requires grad, so no gradient will come",
-                stacklevel=4,
-            )
+        warn_of_inputs(args, 5)
         ctx.function, ctx.state = function, State(preserve)
         ctx.others = [None if isinstance(x, eager.Tensor) else x for x in args]
         ctx.places = [i for i, x in enumerate(args) if isinstance(x, eager.Tensor)]
