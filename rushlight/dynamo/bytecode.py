@@ -16,7 +16,6 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 VERSION = sys.version_info[:2]
-HIDDEN = ("CACHE", "EXTENDED_ARG")
 COMPARE_SHIFT = {(3, 11): 0, (3, 12): 4}.get(VERSION, 5)
 
 
@@ -51,32 +50,98 @@ class Instruction:
         return f"{self.position:4} {self.name}{value}{to}"
 
 
+# What an argument of an instruction is.
+NUMBER, CONST, NAME, LOCAL, TWO_LOCALS, COMPARED, FORWARD, BACKWARD, FORMAT, CONVERSION = range(10)
+CONVERSIONS = (None, str, repr, ascii)
+
+
+def kind_of(op: int, name: str) -> int:
+    if op in dis.hasjrel:
+        return BACKWARD if "BACKWARD" in name else FORWARD
+    if is_double(name):
+        return TWO_LOCALS
+    found = {"COMPARE_OP": COMPARED, "FORMAT_VALUE": FORMAT, "CONVERT_VALUE": CONVERSION}.get(name)
+    if found is not None:
+        return found
+    of = ((CONST, dis.hasconst), (NAME, dis.hasname), (LOCAL, (*dis.haslocal, *dis.hasfree)))
+    return next((kind for kind, those in of if op in those), NUMBER)
+
+
+def flags_of(name: str) -> int:
+    """How many bits of a name's argument stand under its number."""
+    return {
+        "LOAD_GLOBAL": 1,
+        "LOAD_ATTR": int(VERSION >= (3, 12)),
+        "LOAD_SUPER_ATTR": 2,
+    }.get(name, 0)
+
+
 @lru_cache(maxsize=1024)
 def instructions(code: CodeType) -> tuple[Instruction, ...]:
     """The instructions of a code object, in order."""
-    everything = list(dis.get_instructions(code))
-    raw = [i for i in everything if i.opname not in HIDDEN]
-    position = {i.offset: n for n, i in enumerate(raw)}
-    # A jump may aim at the EXTENDED_ARG in front of an instruction.
-    extended = [i.offset for i in everything if i.opname == "EXTENDED_ARG"]
-    for offset in reversed(extended):
-        position[offset] = position[offset + 2]
+    content, consts, names, local = code.co_code, code.co_consts, code.co_names, local_names(code)
+    raw: list[tuple[int, int, int]] = []  # (operation, argument, offset behind its caches)
+    position: dict[int, int] = {}
+    extended = 0
+    for offset in range(0, len(content), 2):
+        op = content[offset]
+        if op == CACHE:
+            raw[-1] = (*raw[-1][:2], offset + 2)
+            continue
+        position[offset] = len(raw)  # a jump may aim at the EXTENDED_ARG before an instruction
+        argument = content[offset + 1] | extended
+        extended = argument << 8 if op == EXTENDED_ARG else 0
+        if op != EXTENDED_ARG:
+            raw.append((op, argument, offset + 2))
     table = handlers(code, position)
+    lines = lines_of(code, position)
     found: list[Instruction] = []
-    line = code.co_firstlineno
-    for n, i in enumerate(raw):
-        if i.positions is not None and i.positions.lineno is not None:
-            line = i.positions.lineno
+    for n, (op, argument, behind) in enumerate(raw):
+        name, kind, takes, shift = OPERATIONS[op]
+        value: Any = argument
         target = None
-        value = i.argval
-        if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs:
-            target = position[i.argval]
-        elif i.opname == "COMPARE_OP":
-            value = dis.cmp_op[(i.arg or 0) >> COMPARE_SHIFT]
-        elif i.opname == "LOAD_CONST" or i.opname == "RETURN_CONST" or i.opname == "KW_NAMES":
-            value = code.co_consts[i.arg or 0]
-        found.append(Instruction(n, i.opname, i.arg, value, target, line, table.get(n)))
+        if not takes:
+            found.append(Instruction(n, name, None, None, None, lines[n], table.get(n)))
+            continue
+        if kind == LOCAL:
+            value = local[argument]
+        elif kind == NAME:
+            value = names[argument >> shift]
+        elif kind == CONST:
+            value = consts[argument]
+        elif kind in (FORWARD, BACKWARD):
+            value = behind + 2 * (argument if kind == FORWARD else -argument)
+            target = position[value]
+        elif kind == COMPARED:
+            value = dis.cmp_op[argument >> COMPARE_SHIFT]
+        elif kind == TWO_LOCALS:
+            value = local[argument >> 4], local[argument & 15]
+        elif kind == FORMAT:
+            value = CONVERSIONS[argument & 3], bool(argument & 4)
+        elif kind == CONVERSION:
+            value = CONVERSIONS[argument]
+        found.append(Instruction(n, name, argument, value, target, lines[n], table.get(n)))
     return tuple(found)
+
+
+def local_names(code: CodeType) -> list[str]:
+    """The names of a frame's slots: variables, cells of them, free variables."""
+    cells = [n for n in code.co_cellvars if n not in code.co_varnames]
+    return [*code.co_varnames, *cells, *code.co_freevars]
+
+
+def lines_of(code: CodeType, position: dict[int, int]) -> list[int]:
+    """The line of each instruction; one without has that of the one before it."""
+    found = [0] * (max(position.values(), default=-1) + 1)
+    line = code.co_firstlineno
+    ranges = code.co_lines()
+    end = -1
+    for offset, n in position.items():
+        while offset >= end:
+            _, end, known = next(ranges)
+            line = line if known is None else known
+        found[n] = line
+    return found
 
 
 def handlers(code: CodeType, position: dict[int, int]) -> dict[int, Handler]:
@@ -128,8 +193,6 @@ def with_whole_regions(code: CodeType) -> CodeType:
     return code.replace(co_exceptiontable=encoded(moved))
 
 
-EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
-
 
 def encoded(entries: Iterable[Any]) -> bytes:
     """The exception table of entries as `exception_table` gives them."""
@@ -159,6 +222,12 @@ def is_double(name: str) -> bool:
     return name.count("_FAST") == 2 and name.endswith("_FAST")
 
 
+CACHE, EXTENDED_ARG = dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"]
+TAKING = getattr(dis, "hasarg", range(dis.HAVE_ARGUMENT, 256))
+OPERATIONS = [  # (name, what its argument is, whether it has one, bits under a name's number)
+    (name, kind_of(op, name), op in TAKING, flags_of(name))
+    for op, name in enumerate(dis.opname[:256])
+]
 ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 ALWAYS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 
