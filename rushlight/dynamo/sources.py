@@ -16,11 +16,19 @@ from typing import Any
 
 
 class Source:
-    __slots__ = ("children", "key", "name", "op", "parent")
+    __slots__ = ("children", "key", "op", "parent", "spelled")
 
-    def __init__(self, op: str, parent: Source | None, key: Any, name: str) -> None:
-        self.op, self.parent, self.key, self.name = op, parent, key, name
+    def __init__(self, op: str, parent: Source | None, key: Any, spelled: str | None) -> None:
+        self.op, self.parent, self.key, self.spelled = op, parent, key, spelled
         self.children: dict[Any, Source] = {}
+
+    @property
+    def name(self) -> str:
+        """As the program would write it; made where it is first asked for."""
+        if self.spelled is None:
+            assert self.parent is not None
+            self.spelled = self.parent.spell(self.op, self.key)
+        return self.spelled
 
     def child(self, op: str, key: Any = None) -> Source:
         """The source one step further."""
@@ -31,7 +39,7 @@ class Source:
             index = (op, type(key), id(key))
             found = self.children.get(index)
         if found is None:
-            found = self.children[index] = Source(op, self, key, self.spell(op, key))
+            found = self.children[index] = Source(op, self, key, None)
         return found
 
     def is_fixed(self) -> bool:
@@ -91,7 +99,7 @@ class Roots:
         """The content of the frame's own free variable."""
         function = self.make("func", None, None, "function")
         source = function.child("closure", i)
-        source.name = name
+        source.spelled = name
         return source
 
 
