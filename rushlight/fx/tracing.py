@@ -152,8 +152,10 @@ def gathered(op: Op, args: tuple) -> tuple:
 
 def index(x: Any, keys: tuple) -> Any:
     """Basic indexing as views: ints, slices, None, Ellipsis; then what tensors of int64 select."""
-    x, indices, dims = indexed(x, keys)
-    return TABLE["index"](x, indices, dims) if indices else x
+    found, indices, dims = indexed(x, keys)
+    if indices:
+        return TABLE["index"](found, indices, dims)
+    return TABLE["alias"](x) if found is x else found  # a tensor of its own, as in eager mode
 
 
 def indexed(x: Any, keys: tuple) -> tuple[Any, list, tuple[int, ...]]:

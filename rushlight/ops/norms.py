@@ -35,6 +35,8 @@ def linalg_vector_norm(x, ord, dim, keepdim, dtype):
         return sum(where(ne(x, 0), fill(x, 1), 0.0), dim, keepdim)          # with a slope, of 0
     if ord in (INF, -INF):
         return (amax if ord > 0 else amin)(abs(x), () if dim is None else dim, keepdim)
+    if ord < 0 and x.extent(dim) == 0:
+        raise RuntimeError(f"[linalg.vector_norm] a norm of order {ord} of no elements has no identity, got shape {list(x.shape)}")
     return power_norm(x, float(ord), dim, keepdim)
 
 

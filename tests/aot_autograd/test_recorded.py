@@ -99,3 +99,10 @@ def test_checkpoint_runs_the_same_graphs_twice(inside):
     (want,) = rl.autograd.grad(model(x).sum(), x)
     (got,) = rl.autograd.grad(whole(x) if inside else run(part, x), x)
     assert rl.allclose(got, want)
+
+
+def test_a_whole_slice_is_a_tensor_of_its_own():
+    x = rl.ones(2, 2)
+    for f in (lambda x: (x[:], x[...]), rl.compile(lambda x: (x[:], x[...]))):
+        for view in f(x):
+            assert view is not x and view._base is x and view.data_ptr() == x.data_ptr()

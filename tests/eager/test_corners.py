@@ -192,3 +192,11 @@ def test_gradients_of_ties_zeros_and_nan(oracle, name):
             graph, z = rl.compile(lambda v, n=name: getattr(v, n)()), x.detach().requires_grad_()
             graph(z).backward()
             same(z.grad, y.grad)
+
+
+def test_no_norm_of_negative_order_of_nothing(oracle):
+    for lib in (rl, oracle):
+        assert lib.zeros(0, 3).norm(-1, 1).shape == (0,)
+        for call in (lambda x: x.norm(-1), lambda x: lib.linalg.vector_norm(x, -2.5, dim=0)):
+            with pytest.raises(RuntimeError, match="norm"):
+                call(lib.zeros(0, 3))
