@@ -83,6 +83,7 @@ Ref find(CompiledFunction* owner, EntryBlock* block, const Bound& b, PyObject* f
     Failures& failures) {
   int n = static_cast<int>(block->items.size());
   int hot = owner->hot < n ? owner->hot : 0;
+  HookScope off(nullptr);  // an attribute that a guard reads may be Python, and compiled itself
   for (int k = 0; k < n; k++) {
     int i = k == 0 ? hot : k <= hot ? k - 1 : k;
     CompiledEntry& e = block->items[i];

@@ -274,6 +274,38 @@ def test_module_attributes_are_guarded():
     assert f(a).tolist() == net(a).tolist()
 
 
+def test_a_guard_may_read_an_attribute_through_compiled_python():
+    """A guard that asks `config.size` calls __getattribute__, whose own guards ask it again."""
+
+    class Config:
+        names = {"width": "size"}
+
+        def __init__(self):
+            self.size = 2
+
+        def __getattribute__(self, name):
+            if name != "names" and name in super().__getattribute__("names"):
+                name = super().__getattribute__("names")[name]
+            return super().__getattribute__(name)
+
+    class Inner(rl.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.config = Config()
+
+        def forward(self, x):
+            config = self.config
+            print(end="")  # a break: what follows, and what is called, are frames of their own
+            return x * config.width + config.size
+
+    model = Inner()
+    compiled = rl.compile(model)
+    for _ in range(3):
+        assert compiled(rl.ones(2)).tolist() == [4.0, 4.0]
+    model.config.size = 3
+    assert compiled(rl.ones(2)).tolist() == [6.0, 6.0]
+
+
 def test_new_weights_of_the_same_kind_need_no_capture():
     net = nn.Linear(3, 2)
     dynamo.reset()
