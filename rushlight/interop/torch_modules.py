@@ -12,6 +12,8 @@ looked up when `from_torch` runs. torch itself is imported by whoever made the m
 
 from __future__ import annotations
 
+import contextlib
+import enum
 import functools
 import importlib
 import sys
@@ -99,6 +101,7 @@ class World:
         self.spaces: dict[int, dict[str, Any]] = {}  # the globals of a module -> ours
         self.later: list[Callable[[], None]] = []  # cells and globals that are still to be filled
         self.names = names_of(torch)
+        self.reaching: dict[type, bool] = {}  # classes that are not torch's
 
     def finish(self) -> None:
         while self.later:
@@ -165,7 +168,7 @@ class World:
             made = x.copy()
             made.update(values)
             return self.keep(x, made)
-        return x
+        return self.object(x)
 
     # ---- tensors
 
@@ -218,9 +221,38 @@ class World:
                 if "forward" not in vars(cls):  # such as what only keeps quantisation away
                     return self.keep(cls, self.kind(above))
             return found
-        if not any(of_torch(c.__module__) for c in cls.__mro__):
+        if not of_torch_kind(cls):
+            return self.plain_kind(cls)
+        return self.built(cls)
+
+    def plain_kind(self, cls: type) -> Any:
+        """A class that does not derive from torch's: built again where its bodies reach torch and
+        that can be done; else as it is."""
+        if not reaches(cls, self.reaching):
             return cls
-        bases = tuple(self.kind(c) if of_torch_kind(c) else c for c in cls.__bases__)
+        try:
+            return self.built(cls)
+        except (Unsupported, TypeError):
+            return self.keep(cls, cls)
+
+    def object(self, x: Any) -> Any:
+        """An object of such a class: one of the new class with the same attributes."""
+        kind = self.kind(type(x)) if self.simple(type(x)) else type(x)
+        if kind is type(x):
+            return x
+        made = self.keep(x, object.__new__(kind))
+        for name, value in vars(x).items():
+            made.__dict__[name] = self.value(value)
+        return made
+
+    @staticmethod
+    def simple(cls: type) -> bool:
+        """Whether objects are their attributes: made by `object`, without slots."""
+        return cls.__new__ is object.__new__ and getattr(cls, "__dictoffset__", 0) != 0
+
+    def built(self, cls: type) -> Any:
+        """The class again, with bodies of ours."""
+        bases = tuple(self.kind(c) if rebuildable(c) else c for c in cls.__bases__)
         for base in bases:
             if isinstance(base, Absent):
                 base._raise()
@@ -307,6 +339,55 @@ def looked_up(code: types.CodeType) -> Iterator[str]:
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
             yield from looked_up(const)
+
+
+def rebuildable(cls: type) -> bool:
+    """Whether a class is a program's: not Python's own, not a library's that has no torch in it."""
+    root = (cls.__module__ or "").partition(".")[0]
+    mine = root not in sys.stdlib_module_names or root == "__main__"
+    return mine and root not in ("numpy", "rushlight")
+
+
+def reaches(cls: type, known: dict[type, bool]) -> bool:
+    """Whether a body of a class, or of one that a body names, looks up something of torch's."""
+    if cls in known:
+        return known[cls]
+    known[cls] = False  # of a cycle
+    if not rebuildable(cls) or issubclass(cls, (BaseException, enum.Enum)):
+        return False
+    known[cls] = any(
+        reaches_torch(f, known) for c in cls.__mro__ if rebuildable(c) for f in bodies(vars(c))
+    )
+    return known[cls]
+
+
+def bodies(space: Any) -> Iterator[types.FunctionType]:
+    """The functions among the attributes of a class, and in the mappings that it keeps."""
+    for x in space.values():
+        x = getattr(x, "__func__", x)
+        if isinstance(x, types.FunctionType):
+            yield x
+        elif isinstance(x, property):
+            yield from (f for f in (x.fget, x.fset) if isinstance(f, types.FunctionType))
+        elif type(x) is dict:
+            yield from (f for f in x.values() if isinstance(f, types.FunctionType))
+
+
+def reaches_torch(f: types.FunctionType, known: dict[type, bool]) -> bool:
+    around = [f.__globals__.get(name) for name in looked_up(f.__code__)]
+    for cell in f.__closure__ or ():
+        with contextlib.suppress(ValueError):  # empty
+            around.append(cell.cell_contents)
+    for x in around:
+        if isinstance(x, types.ModuleType):
+            if of_torch(x.__name__):
+                return True
+        elif isinstance(x, type) and not of_torch(x.__module__):
+            if reaches(x, known):
+                return True
+        elif x is not None and of_torch(str(getattr(x, "__module__", None) or "")):
+            return True
+    return False
 
 
 def of_torch(name: str) -> bool:

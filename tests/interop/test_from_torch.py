@@ -234,3 +234,59 @@ def test_what_a_class_does_to_those_made_of_it_is_done_once():
     ours = from_torch(Child(), compile=False)
     assert ours(rushlight.ones(1))[1] == "child"
     assert type("Late", (type(ours),), {}).called == "late"
+
+
+def test_classes_that_do_not_derive_from_torchs():
+    """A registry of functions and a cache of tensors, as libraries keep them: their bodies are
+    built again, so that no torch function meets a tensor of ours."""
+
+    class Layer:
+        def __init__(self):
+            self.kept = None
+
+        def put(self, x):
+            self.kept = x if self.kept is None else torch.cat([self.kept, x])
+            return self.kept
+
+    class Cache:
+        def __init__(self):
+            self.layers = [Layer()]
+
+        def put(self, x):
+            return self.layers[0].put(x)
+
+    class Registry:
+        mapping = {"softmax": lambda x: torch.softmax(x, -1)}
+
+        def __getitem__(self, key):
+            return self.mapping[key]
+
+    class Untouched:
+        def double(self, x):
+            return x * 2
+
+    registry, untouched = Registry(), Untouched()
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(3, 3)
+            self.untouched = untouched
+
+        def forward(self, x):
+            cache = Cache()
+            assert isinstance(registry, Registry)
+            y = cache.put(self.fc(x))
+            return registry["softmax"](self.untouched.double(cache.put(y)))
+
+    model = Model()
+    ours, x = from_torch(model), torch.randn(2, 3)
+    assert ours.untouched is untouched
+    out = ours(rushlight.from_dlpack(x))
+    want = model(x)
+    assert out.shape == (4, 3)
+    (out * out).sum().backward()
+    (want * want).sum().backward()
+    assert out.detach().numpy() == pytest.approx(want.detach().numpy(), abs=1e-6)
+    grads = ours.fc.weight.grad.numpy(), model.fc.weight.grad.numpy()
+    assert grads[0] == pytest.approx(grads[1], abs=1e-6)
