@@ -8,6 +8,7 @@ that draw from a gamma distribution (Beta, Dirichlet, Gamma, ...) are not.
 
 from . import constraints, kl, transforms
 from .composed import Independent, LogNormal, MixtureSameFamily, TransformedDistribution
+from .constraint_registry import biject_to, transform_to
 from .discrete import (
     Bernoulli,
     Categorical,
@@ -60,9 +61,11 @@ __all__ = [
     "TransformedDistribution",
     "Uniform",
     "constraints",
+    "biject_to",
     "identity_transform",
     "kl",
     "kl_divergence",
+    "transform_to",
     "register_kl",
     "transforms",
 ]

@@ -171,7 +171,12 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 def allow_in_graph(fn: Any) -> Any:
     """Calls of `fn` become one node of the graph: it must compute tensors from its arguments and
-    nothing else. Its layouts are found by running it on fakes."""
+    nothing else. Its layouts are found by running it on fakes. A class, or a list of functions,
+    comes back as it is: modules of a class are captured as ever, to the same results."""
+    if isinstance(fn, (list, tuple)):
+        return [allow_in_graph(one) for one in fn]
+    if isinstance(fn, type):
+        return fn
     if not isinstance(fn, types.FunctionType):
         raise TypeError(f"[allow_in_graph] expected a function, got {type(fn).__name__}")
 

@@ -79,6 +79,8 @@ PLACES = {
 
 def found(full: str) -> Any:
     """What stands for torch's name `full`, or None."""
+    if full == "torch.cuda._initialized":
+        return ours().cuda.is_initialized()
     place = PLACES.get(full.removeprefix("torch."))
     if place is None:
         parent, _, last = full.rpartition(".")
@@ -301,3 +303,49 @@ def onnx_helper() -> dict[str, Any]:
     """torch.onnx.symbolic_helper: decorators of functions that an export would call."""
     leave = lambda *kinds, **more: lambda fn: fn  # noqa: E731
     return {"parse_args": leave, "quantized_args": leave}
+
+
+def flop_counter() -> dict[str, Any]:
+    """torch.utils.flop_counter: a mode to be named. Entering it raises."""
+
+    class FlopCounterMode:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            pass
+
+        def __enter__(self) -> Any:
+            raise NotImplementedError("[FlopCounterMode] Rushlight does not count operations so")
+
+        def __exit__(self, *exc: Any) -> None:
+            return None
+
+    return {"FlopCounterMode": FlopCounterMode}
+
+
+def associative_scan(
+    combine_fn: Callable[..., Any],
+    xs: Any,
+    dim: int,
+    reverse: bool = False,
+    combine_mode: str = "pointwise",
+) -> Any:
+    """What `combine_fn` makes of the slices up to each one along `dim`, of a tensor or a tree of
+    tensors: one after another. ValueError for another mode than "pointwise" or "generic"."""
+    from rushlight.utils import _pytree
+
+    if combine_mode not in ("pointwise", "generic"):
+        raise ValueError(f"[associative_scan] unknown combine_mode {combine_mode!r}")
+    leaves, spec = _pytree.tree_flatten(xs)
+    count = leaves[0].shape[dim]
+    order = list(range(count - 1, -1, -1) if reverse else range(count))
+    rows: dict[int, list[Any]] = {}
+    last = None
+    for i in order:
+        now = _pytree.tree_unflatten([x.select(dim, i) for x in leaves], spec)
+        last = now if last is None else combine_fn(last, now)
+        rows[i] = _pytree.tree_leaves(last)
+    joined = [ours().stack([rows[i][k] for i in range(count)], dim) for k in range(len(leaves))]
+    return _pytree.tree_unflatten(joined, spec)
+
+
+def higher_order() -> dict[str, Any]:
+    return {"associative_scan": associative_scan}

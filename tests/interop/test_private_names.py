@@ -61,6 +61,11 @@ PROGRAM = """
     torch._inductor.config.triton.cudagraphs = True
     assert torch._inductor.config.triton.cudagraphs
 
+    from torch._higher_order_ops.associative_scan import associative_scan
+    assert associative_scan(torch.add, x, 1).equal(x.cumsum(1))
+    assert associative_scan(torch.add, x, 0, reverse=True)[0].equal(x.sum(0))
+    assert torch.cuda._initialized is torch.cuda.is_initialized()
+
     class Square(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
