@@ -40,6 +40,7 @@ HERE = {  # a module of torch's as a program knows it: names that are defined be
     "nn.init": "_no_grad_fill_ _no_grad_normal_ _no_grad_trunc_normal_ _no_grad_uniform_ "
     "_no_grad_zero_",
     "autograd": "BackwardCFunction=FunctionCtx FunctionCtx InplaceFunction once_differentiable",
+    "profiler": "kineto_available",
     "optim.optimizer": "_default_to_fused_or_foreach _dispatch_sqrt _get_value _params_t "
     "_stack_if_compiling _use_grad_for_differentiable _view_as_real",
 }
@@ -61,8 +62,11 @@ PLACES = {
     "utils.data._MultiProcessingDataLoaderIter": f"{PRIVATE}:DataLoaderIter",
     "utils.data._SingleProcessDataLoaderIter": f"{PRIVATE}:DataLoaderIter",
     "PyTorchFileReader": f"{PRIVATE}:PyTorchFileReader",
+    "fx.GraphModule": f"{PRIVATE}:GraphModule",
     "fx.wrap": f"{PRIVATE}:leaf",
     "Future": "rushlight.futures:Future",
+    "ScriptFunction": "rushlight.jit:ScriptFunction",
+    "ScriptModule": "rushlight.jit:ScriptModule",
     "nn.init._calculate_correct_fan": "rushlight.nn.init:_fan",
     **{
         f"nn.{one.partition('=')[0]}": f"rushlight.nn.{file}:{one.rpartition('=')[2]}"
@@ -144,6 +148,11 @@ def _no_grad(name: str) -> Callable[..., Any]:
 _no_grad_fill_, _no_grad_zero_ = _no_grad("constant_"), _no_grad("zeros_")
 _no_grad_normal_, _no_grad_uniform_ = _no_grad("normal_"), _no_grad("uniform_")
 _no_grad_trunc_normal_ = _no_grad("trunc_normal_")
+
+def kineto_available() -> bool:
+    """True: what torch's Kineto records, `rushlight.profiler` records by itself."""
+    return True
+
 
 # ---- optim
 

@@ -92,6 +92,13 @@ class CUDAGraph:
         raise NotImplementedError("[cuda.CUDAGraph] launches are not recorded by hand in Rushlight")
 
 
+class GraphModule:
+    """What a symbolic trace of torch.fx makes, to be tested for: nothing here makes one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError("[fx.GraphModule] Rushlight has no symbolic traces of modules")
+
+
 def load_library(path: Any) -> None:
     """torch.ops.load_library: OSError, for such a library holds code against torch's C++."""
     raise OSError(f"[ops.load_library] {path} is for torch, not for Rushlight")
