@@ -149,6 +149,7 @@ _no_grad_fill_, _no_grad_zero_ = _no_grad("constant_"), _no_grad("zeros_")
 _no_grad_normal_, _no_grad_uniform_ = _no_grad("normal_"), _no_grad("uniform_")
 _no_grad_trunc_normal_ = _no_grad("trunc_normal_")
 
+
 def kineto_available() -> bool:
     """True: what torch's Kineto records, `rushlight.profiler` records by itself."""
     return True
