@@ -87,7 +87,7 @@ def assert_close(
     the dtype where they are not given.
     """
     if (rtol is None) != (atol is None):
-        raise ValueError("rtol and atol must both be specified or both be unspecified")
+        raise ValueError("[assert_close] give rtol and atol both, or neither")
     options = (rtol, atol, equal_nan, check_dtype, check_stride)
     said = _differ(actual, expected, options, "")
     if said is not None:

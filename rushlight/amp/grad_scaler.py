@@ -49,16 +49,16 @@ class GradScaler:
         self._device, self._enabled = device, enabled
         if enabled and device == "cuda" and not has_cuda():
             warnings.warn(
-                "GradScaler is enabled for 'cuda', but CUDA is not available. Disabling. "
-                "GradScaler('cpu') works here.",
+                "[GradScaler] there is no CUDA here, so scaling for 'cuda' is off; "
+                "GradScaler('cpu') works",
                 stacklevel=2,
             )
             self._enabled = False
         if self._enabled:
             if growth_factor <= 1.0:
-                raise AssertionError("The growth factor must be > 1.0.")
+                raise AssertionError("[GradScaler] the growth factor must be above 1")
             if backoff_factor >= 1.0:
-                raise AssertionError("The backoff factor must be < 1.0.")
+                raise AssertionError("[GradScaler] the backoff factor must be below 1")
             self._init_scale, self._scale = init_scale, None
             self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
             self._growth_interval, self._growth_tracker = growth_interval, None
@@ -71,7 +71,7 @@ class GradScaler:
         """The tensors of the scale, made when they are first needed."""
         if self._scale is None:
             if self._growth_tracker is not None:
-                raise AssertionError("_growth_tracker initialized before _scale")
+                raise AssertionError("[GradScaler] a growth tracker, and no scale yet")
             self._scale = eager.tensor(float(self._init_scale))
             self._growth_tracker = eager.tensor(self._init_growth_tracker, dtype=eager.int32)
 
@@ -99,7 +99,10 @@ class GradScaler:
                     if g is None:
                         continue
                     if not allow_half and g.dtype is eager.float16:
-                        raise ValueError("Attempting to unscale FP16 gradients.")
+                        raise ValueError(
+                            "[GradScaler.unscale_] float16 gradients: to unscale FP16 loses what "
+                            "the scale saved"
+                        )
                     if g.is_cuda:
                         mark = (g.detach() * 0.0).sum(dtype=eager.float32)
                         marks[g.device] = marks[g.device] + mark if g.device in marks else mark
@@ -124,7 +127,7 @@ class GradScaler:
                 "update() last ran"
             )
         if state["stage"] is OptState.STEPPED:
-            raise RuntimeError("unscale_() is being called after step().")
+            raise RuntimeError("[GradScaler.unscale_] comes before step(), not after step()")
         inverse = 1.0 / self._scale.item()
         state["found_inf_per_device"] = self._unscale_grads(optimizer, inverse, False)
         state["stage"] = OptState.UNSCALED

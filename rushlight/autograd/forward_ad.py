@@ -30,7 +30,7 @@ def enter_dual_level():
 def exit_dual_level(*, level=None):
     """Close the level: its duals have no tangents any more."""
     if not LEVELS:
-        raise RuntimeError("Trying to exit a forward AD level but no level was entered.")
+        raise RuntimeError("[exit_dual_level] no dual level is open")
     LEVELS.pop()
 
 
@@ -60,7 +60,7 @@ def make_dual(tensor, tangent, *, level=None):
             f"{list(tensor.shape)}: they have to be equal"
         )
     if tensor.dtype is not tangent.dtype:
-        raise RuntimeError(f"Tangent has dtype {tangent.dtype}, the tensor {tensor.dtype}")
+        raise RuntimeError(f"[make_dual] the tangent is {tangent.dtype}, the tensor {tensor.dtype}")
     with enable_grad():
         dual = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
     LEVELS[-1].append((dual, tangent))

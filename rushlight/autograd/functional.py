@@ -116,9 +116,7 @@ def jacobian(
 
 def _scalar(outputs, name):
     if len(outputs) != 1 or prod(outputs[0].shape) != 1 or outputs[0].dim() > 1:
-        raise RuntimeError(
-            f"The function given to {name} should return a single Tensor with a single element"
-        )
+        raise RuntimeError(f"[{name}] the function has to give one element, as one tensor")
     return outputs[0].view(())
 
 

@@ -34,7 +34,7 @@ def index_of(device: Any = None, optional: bool = True) -> int:
     init()
     if device is None:
         if not optional:
-            raise ValueError("expected a CUDA device, got None")
+            raise ValueError("[cuda] a CUDA device is needed, got None")
         return _core.cuda_current_device()
     if isinstance(device, int) and not isinstance(device, bool):
         if device < 0:
@@ -43,7 +43,7 @@ def index_of(device: Any = None, optional: bool = True) -> int:
     else:
         found = _core.resolve_device(str(device))
         if found.type != "cuda":
-            raise ValueError(f"Expected a cuda device, but got: {device}")
+            raise ValueError(f"[cuda] a CUDA device is needed, got {device}")
         index = found.index
     if index >= device_count():
         raise RuntimeError(

@@ -88,7 +88,9 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
             f"{type(fraction).__name__}"
         )
     if not 0 <= fraction <= 1:
-        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        raise ValueError(
+            f"[set_per_process_memory_fraction] a fraction lies in [0, 1], got {fraction}"
+        )
     index = index_of(device)
     total = _core.cuda_properties(index)["total_memory"]
     _core.cuda_memory_limit(index, max(1, int(total * fraction)) if fraction < 1 else 0)

@@ -118,8 +118,8 @@ class Event:
             self.handle = _core.cuda_event_create(self.device_index, self.timing, self.blocking)
         elif self.device_index != stream.device_index:
             raise RuntimeError(
-                f"Event device cuda:{self.device_index} does not match recording stream's device "
-                f"cuda:{stream.device_index}."
+                f"[Event.record] the event is on cuda:{self.device_index}, the stream on "
+                f"cuda:{stream.device_index}"
             )
         _core.cuda_event_record(self.device_index, self.handle, stream.handle)
 

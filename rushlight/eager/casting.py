@@ -170,12 +170,12 @@ class autocast:
 
     def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
         if not isinstance(device_type, str):
-            raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+            raise ValueError(f"[autocast] device_type is a `str`, got {type(device_type)}")
         self.device, self._enabled = device_type, bool(enabled)
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         self.cache_enabled = state.cache_enabled if cache_enabled is None else cache_enabled
         if device_type == "cuda" and enabled and not has_cuda():
-            warnings.warn("CUDA is not available. Disabling autocast.", stacklevel=2)
+            warnings.warn("[autocast] there is no CUDA here: autocast is off", stacklevel=2)
             self._enabled = False
         elif self._enabled and self.fast_dtype not in DTYPES:
             warnings.warn(

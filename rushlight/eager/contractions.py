@@ -36,7 +36,7 @@ def subscripts(numbers):
     out = ""
     for n in numbers:
         if n is not Ellipsis and not 0 <= n < len(LETTERS):
-            raise ValueError(f"einsum(): subscripts must be within the range [0, 52), got {n}")
+            raise ValueError(f"[einsum] subscripts in a list are numbers from 0 to 51, got {n}")
         out += "..." if n is Ellipsis else LETTERS[n]
     return out
 
@@ -47,7 +47,7 @@ def tensordot(a, b, dims=2, out=None):
         dims = dims.tolist()
     if isinstance(dims, int):
         if dims < 0:
-            raise RuntimeError(f"tensordot expects dims >= 0, but got dims={dims}")
+            raise RuntimeError(f"[tensordot] dims is not negative, got {dims}")
         if dims > min(a.dim(), b.dim()):
             raise RuntimeError(f"[tensordot] dims={dims} is more than one of the operands has")
         dims = tuple(range(-dims, 0)), tuple(range(dims))
@@ -61,13 +61,13 @@ def chain_matmul(*matrices, out=None):
     if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)):
         matrices = matrices[0]
     if not matrices:
-        raise RuntimeError("chain_matmul(): Expected one or more matrices")
+        raise RuntimeError("[chain_matmul] takes at least one matrix")
     sizes = [m.shape[0] for m in matrices] + [matrices[-1].shape[1]]
     for left, right in zip(matrices, matrices[1:]):
         if left.shape[1] != right.shape[0]:
             raise RuntimeError(
-                f"chain_matmul(): shapes cannot be multiplied ({left.shape[0]}x{left.shape[1]} "
-                f"and {right.shape[0]}x{right.shape[1]})"
+                f"[chain_matmul] {left.shape[0]}x{left.shape[1]} and "
+                f"{right.shape[0]}x{right.shape[1]} cannot be multiplied"
             )
     found = multiplied(matrices, split_points(sizes), 0, len(matrices) - 1)
     return found if out is None else op("copy").inplace(out, found)

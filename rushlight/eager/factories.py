@@ -36,7 +36,7 @@ def dtype_of(dtype):
     if not isinstance(dtype, type):
         return dtype
     if dtype not in PYTHON_TYPES:
-        raise TypeError(f"dtype must be a rushlight.dtype, got type {dtype.__name__}")
+        raise TypeError(f"[factory] dtype is a rushlight.dtype, got {dtype.__name__}")
     return PYTHON_TYPES[dtype]
 
 
@@ -106,7 +106,7 @@ def sizes(args):
     for n in shape:
         if isinstance(n, int) and n < 0:
             raise RuntimeError(
-                f"Trying to create tensor with negative dimension {n}: {list(shape)}"
+                f"[factory] a size is negative, {n} of {list(shape)}"
             )
     return shape
 

@@ -71,12 +71,13 @@ class Function:
     @staticmethod
     def backward(ctx, *grads):
         raise NotImplementedError(
-            "You must implement the backward function for custom autograd.Function."
+            "[autograd.Function] a subclass that is differentiated defines a static method "
+            "`backward`"
         )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        raise NotImplementedError("setup_context is not implemented.")
+        raise NotImplementedError("[autograd.Function] there is no setup_context")
 
     @classmethod
     def apply(cls, *args):
@@ -148,8 +149,8 @@ class Function:
         for i, g in enumerate(given):
             if g is not None and not isinstance(g, _core.Tensor):
                 raise TypeError(
-                    f"function {cls.__name__}Backward returned a {type(g).__name__} as "
-                    f"gradient {i}; expected a Tensor or None"
+                    f"[{cls.__name__}] backward gave a {type(g).__name__} as gradient {i}: a "
+                    "Tensor or None is needed"
                 )
             if g is not None and not are_tensors[i]:
                 raise RuntimeError(

@@ -70,14 +70,14 @@ class device:
                 f"Expected one of cpu, cuda, meta device type at start of device string: {type}"
             )
         if colon and (not number.isdecimal() or number != str(int(number)) or int(number) > 255):
-            raise RuntimeError(f"Invalid device string: {type!r}")
+            raise RuntimeError(f"[device] {type!r} names no device")
         if colon and index is not None:
             raise RuntimeError(
                 f"[device] {type!r} has an index of its own, and another was passed explicitly"
             )
         self.index = int(number) if colon else index
         if self.index is not None and self.index < 0:
-            raise RuntimeError(f"Device index must not be negative, got {self.index}")
+            raise RuntimeError(f"[device] an index is not negative, got {self.index}")
         self.before = None
 
     def __str__(self):

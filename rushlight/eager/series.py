@@ -27,7 +27,7 @@ def cross(input, other, dim=None, *, out=None):
     if dim is None:
         dim = next((d for d, n in enumerate(input.shape) if n == 3), None)
         if dim is None:
-            raise RuntimeError("no dimension of size 3 in input")
+            raise RuntimeError("[cross] no dim has size 3")
     return linalg_cross(input, other, dim=dim, out=out)
 
 
@@ -220,7 +220,7 @@ def unravel_index(indices, shape):
         raise TypeError(f"[unravel_index] indices are integers, got {indices.dtype!r}")
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     if any(n < 0 for n in shape):
-        raise ValueError(f"'shape' cannot have negative values, but got {shape}")
+        raise ValueError(f"[unravel_index] a shape has no negative sizes, got {shape}")
     found = []
     for n in reversed(shape):
         found.append(indices % n)
@@ -283,7 +283,7 @@ def pdist(input, p=2.0):
     if input.dim() != 2:
         raise RuntimeError(f"[pdist] takes a matrix, one point a row, got {input.dim()} dims")
     if p < 0:
-        raise RuntimeError("pdist only supports non-negative p values")
+        raise RuntimeError("[pdist] p is not negative")
     first, second = factories.triu_indices(input.shape[0], input.shape[0], 1)
     return op("linalg_vector_norm")(input[first] - input[second], p, 1, False)
 
@@ -306,7 +306,9 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     dtype = factories.dtype_of(dtype)
     length = memoryview(buffer).nbytes
     if length == 0:
-        raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
+        raise ValueError(
+            f"[frombuffer] nothing can be read: a buffer of {length} bytes, a count of {count}"
+        )
     if not 0 <= offset < length:
         raise ValueError(f"offset ({offset} bytes) must be non-negative and below {length}")
     if count < 0:

@@ -157,7 +157,7 @@ class TypedStorage:
 
     def __getitem__(self, place):
         if not isinstance(place, int):
-            raise RuntimeError("slices of a storage are only supported for UntypedStorage")
+            raise RuntimeError("[TypedStorage] slices are for UntypedStorage")
         return self._flat()[place].item()
 
     def __setitem__(self, place, value):

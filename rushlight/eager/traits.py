@@ -87,7 +87,7 @@ def pin_memory(self, device=None):
     if not _core.cuda_available()[0]:
         raise RuntimeError("[pin_memory] no accelerator is available here")
     if self.is_cuda:
-        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+        raise RuntimeError(f"[pin_memory] pins dense tensors on the CPU, not a '{self.type()}'")
     if is_pinned(self):
         return self
     _core.resolve_device("cuda")
@@ -109,7 +109,7 @@ def resize_(self, *sizes, memory_format=None):
     """
     sizes = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
     if self.requires_grad:
-        raise RuntimeError("cannot resize variables that require grad")
+        raise RuntimeError("[resize_] what requires grad cannot be resized")
     if any(n < 0 for n in sizes):
         raise RuntimeError(f"[resize_] negative size in {list(sizes)}")
     sizes, count = tuple(sizes), prod(sizes)
@@ -133,7 +133,7 @@ def fill_diagonal_(self, fill_value, wrap=False):
     below.
     """
     if self.dim() < 2:
-        raise RuntimeError("dimensions must larger than 1")
+        raise RuntimeError("[fill_diagonal_] takes at least 2 dims")
     rows, columns = self.shape[0], self.shape[-1]
     if self.dim() > 2 and len(set(self.shape)) > 1:
         raise RuntimeError("[fill_diagonal_] beyond 2 dims all have to be of one length")
@@ -181,7 +181,7 @@ def sum_to_size(self, *size):
     size = tuple(size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
     lead = self.dim() - len(size)
     if lead < 0 or any(n not in (1, m) for n, m in zip(size, self.shape[lead:], strict=True)):
-        raise RuntimeError(f"size {list(size)} is not expandable to size {list(self.shape)}.")
+        raise RuntimeError(f"[expand] {list(self.shape)} cannot become {list(size)}")
     dims = [d for d in range(lead)]
     dims += [lead + d for d, n in enumerate(size) if n == 1 and self.shape[lead + d] != 1]
     return self.sum(tuple(dims), keepdim=True).view(size) if dims else self

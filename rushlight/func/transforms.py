@@ -84,7 +84,7 @@ class Call:
         self.given, self.tree = tree_flatten(picked)
         forward = name in FORWARD
         if forward and not self.given:
-            raise RuntimeError(f"{name}(f, ...): Expected the inputs to hold at least one Tensor.")
+            raise RuntimeError(f"[{name}] there is no tensor among the inputs")
         self.leaves = [fresh(x, forward) for x in self.given]
         seen = tree_unflatten(self.leaves, self.tree)
         if argnums is None:
@@ -104,7 +104,7 @@ class Call:
             made, self.aux = made
             for x in tree_flatten(self.aux)[0]:
                 if not isinstance(x, Tensor):
-                    raise RuntimeError(f"Expected tensors, got unsupported type {type(x)}")
+                    raise RuntimeError(f"[func] tensors are needed, got {type(x)}")
         self.made = made
         self.outputs, self.shape = tree_flatten(made)
         for x in self.outputs:
@@ -131,16 +131,16 @@ def chosen(args, argnums):
     if not isinstance(argnums, (int, tuple)):
         raise RuntimeError(f"[func] argnums is an int or a tuple of ints, got {type(argnums)}")
     if argnums == ():
-        raise RuntimeError("argnums must be non-empty")
+        raise RuntimeError("[func] argnums is empty")
     for n in (argnums,) if isinstance(argnums, int) else argnums:
         if not isinstance(n, int):
-            raise RuntimeError(f"argnum must be int, got: {type(n)}")
+            raise RuntimeError(f"[func] argnums holds ints, got {type(n)}")
         if not -len(args) <= n < len(args):
-            raise RuntimeError(f"Got argnum={n}, but only {len(args)} positional inputs")
+            raise RuntimeError(f"[func] argnum {n} of {len(args)} positional inputs")
     if isinstance(argnums, int):
         return args[argnums]
     if len({n % len(args) for n in argnums}) != len(argnums):
-        raise RuntimeError(f"argnums elements must be unique, got {argnums}")
+        raise RuntimeError(f"[func] argnums names an input twice: {argnums}")
     return tuple(args[n] for n in argnums)
 
 
@@ -200,12 +200,12 @@ def checked(given, outputs, shape, what):
     """Cotangents or tangents as a list, or an error where they do not fit."""
     values, other = tree_flatten(given)
     if other != shape:
-        raise RuntimeError(f"Expected pytree structure of {what} to be the same as that of f's")
+        raise RuntimeError(f"[func] {what} have another structure than f's")
     for i, (v, x) in enumerate(zip(values, outputs, strict=True)):
         if not isinstance(v, Tensor) or tuple(v.shape) != tuple(x.shape):
             raise RuntimeError(
-                f"Mismatch in shape: {what}[{i}] has a shape of "
-                f"{getattr(v, 'shape', type(v))} and the value it belongs to of {x.shape}."
+                f"[func] Mismatch in shape: {what}[{i}] has {getattr(v, 'shape', type(v))}, the "
+                f"value that it belongs to {x.shape}"
             )
     return values
 

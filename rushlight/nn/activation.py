@@ -30,7 +30,7 @@ class ReLU(Module):
 
 def _warn_of_name(old, new):
     warnings.warn(
-        f"keyword argument `{old}` is deprecated and renamed to `{new}`",
+        f"[activation] `{old}` is the older name of `{new}`",
         FutureWarning,
         stacklevel=3,
     )

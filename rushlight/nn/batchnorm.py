@@ -59,7 +59,9 @@ class _NormBase(Module):
     def _check_input_dim(self, input):
         if input.dim() not in self._dims:
             wanted = " or ".join(f"{n}D" for n in self._dims)
-            raise ValueError(f"expected {wanted} input (got {input.dim()}D input)")
+            raise ValueError(
+                f"[{type(self).__name__}] takes {wanted} input, got {input.dim()} dims"
+            )
 
     def extra_repr(self):
         return (
@@ -207,8 +209,8 @@ class _InstanceNorm(_NormBase):
         x = input.unsqueeze(0) if single else input
         if x.shape[1] != self.num_features and self.affine:
             raise ValueError(
-                f"expected input's size at dim=1 to match num_features ({self.num_features}), but "
-                f"got: {x.shape[1]}."
+                f"[{type(self).__name__}] {x.shape[1]} channels where "
+                f"num_features={self.num_features}"
             )
         out = F.instance_norm(
             x,

@@ -109,7 +109,7 @@ class Sequential(_Numbered):
 
     def insert(self, index, module):
         if not isinstance(module, Module):
-            raise AssertionError(f"module should be of type: {Module}")
+            raise AssertionError(f"[Sequential] takes modules: {Module}")
         if not -len(self) <= index <= len(self):
             raise IndexError(f"Index out of range: {index}")
         super().insert(index, module)
@@ -129,7 +129,9 @@ class Sequential(_Numbered):
         if not isinstance(times, int):
             raise TypeError(f"unsupported operand type(s) for *: {type(self)} and {type(times)}")
         if times <= 0:
-            raise ValueError(f"Non-positive multiplication factor {times} for {type(self)}")
+            raise ValueError(
+                f"[{type(self).__name__}] can be repeated a positive number of times, got {times}"
+            )
         return Sequential(*(module for _ in range(times) for module in self))
 
     __rmul__ = __mul__
@@ -302,7 +304,9 @@ class ParameterList(Module):
         return "\n".join(f"  ({i}): {_described(value)}" for i, value in enumerate(self))
 
     def __call__(self, *args, **kwargs):
-        raise RuntimeError("ParameterList should not be called.")
+        raise RuntimeError(
+            "[ParameterList] should not be called: it holds parameters, and has no forward"
+        )
 
 
 class ParameterDict(Module):
@@ -383,7 +387,9 @@ class ParameterDict(Module):
         )
 
     def __call__(self, *args, **kwargs):
-        raise RuntimeError("ParameterDict should not be called.")
+        raise RuntimeError(
+            "[ParameterDict] should not be called: it holds parameters, and has no forward"
+        )
 
 
 _TENSOR_TYPES = {

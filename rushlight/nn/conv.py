@@ -43,11 +43,11 @@ class _ConvNd(Module):
     ):
         dims = self._dims
         if groups <= 0:
-            raise ValueError("groups must be a positive integer")
+            raise ValueError("[conv] groups is positive")
         if in_channels % groups:
-            raise ValueError("in_channels must be divisible by groups")
+            raise ValueError("[conv] the in_channels must be divisible by groups")
         if out_channels % groups:
-            raise ValueError("out_channels must be divisible by groups")
+            raise ValueError("[conv] the out_channels must be divisible by groups")
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = _each(kernel_size, dims)
@@ -59,9 +59,7 @@ class _ConvNd(Module):
         self.groups = groups
         self.padding_mode = padding_mode
         if isinstance(padding, str) and padding not in ("same", "valid"):
-            raise ValueError(
-                f"Invalid padding string {padding!r}, should be one of {{'same', 'valid'}}"
-            )
+            raise ValueError(f"[conv] padding is 'same', 'valid' or numbers, got {padding!r}")
         if padding == "same" and any(s != 1 for s in self.stride):
             raise ValueError("[conv] padding='same' needs a stride of 1")
         if padding_mode not in PADDING_MODES:
@@ -207,7 +205,7 @@ class _ConvTranspose(_ConvNd):
     ):
         super().__init__()
         if padding_mode != "zeros":
-            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+            raise ValueError(f"[{type(self).__name__}] padding_mode is 'zeros' here")
         self._prepare(
             in_channels,
             out_channels,

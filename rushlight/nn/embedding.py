@@ -38,7 +38,7 @@ class Embedding(Module):
             raise NotImplementedError("[Embedding] sparse gradients are not supported")
         if padding_idx is not None:
             if padding_idx >= num_embeddings or padding_idx < -num_embeddings:
-                raise AssertionError("Padding_idx must be within num_embeddings")
+                raise AssertionError("[Embedding] Padding_idx must be within num_embeddings rows")
             padding_idx %= num_embeddings
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
@@ -127,7 +127,9 @@ class EmbeddingBag(Module):
             raise NotImplementedError("[EmbeddingBag] sparse gradients are not supported")
         if padding_idx is not None:
             if padding_idx >= num_embeddings or padding_idx < -num_embeddings:
-                raise AssertionError("padding_idx must be within num_embeddings")
+                raise AssertionError(
+                    "[EmbeddingBag] padding_idx must be within num_embeddings rows"
+                )
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.max_norm, self.norm_type = max_norm, norm_type

@@ -39,7 +39,7 @@ class Unflatten(Module):
         if not isinstance(dim, int):
             raise TypeError("named dims are not supported: dim must be an int")
         if not all(isinstance(size, int) for size in unflattened_size):
-            raise TypeError("unflattened_size must be tuple of ints")
+            raise TypeError("[Unflatten] unflattened_size is a tuple of ints")
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     def forward(self, input):

@@ -231,8 +231,7 @@ def _replaced(answer, gradients, what):
         answer = (answer,)
     if len(answer) != len(gradients):
         raise RuntimeError(
-            f"Backward hook returned an invalid number of {what}, got {len(answer)}, but "
-            f"expected {len(gradients)}"
+            f"[Module] a backward hook gave {len(answer)} {what}, there are {len(gradients)}"
         )
     return answer
 

@@ -33,10 +33,12 @@ def calculate_gain(nonlinearity, param=None):
         if param is None:
             param = 0.01
         elif isinstance(param, bool) or not isinstance(param, (int, float)):
-            raise ValueError(f"negative_slope {param} not a valid number")
+            raise ValueError(f"[init] negative_slope is a number, got {param!r}")
         return math.sqrt(2.0 / (1 + param**2))
     if nonlinearity not in _GAINS:
-        raise ValueError(f"Unsupported nonlinearity {nonlinearity}")
+        raise ValueError(
+            f"[init] Unsupported nonlinearity {nonlinearity}: nothing is known of its gain"
+        )
     return _GAINS[nonlinearity]
 
 
@@ -58,7 +60,7 @@ _calculate_fan_in_and_fan_out = fans  # the name that code written for PyTorch c
 def _fan(tensor, mode):
     mode = mode.lower()
     if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+        raise ValueError(f"[init] Mode {mode} not supported: there are 'fan_in' and 'fan_out'")
     return fans(tensor)[mode == "fan_out"]
 
 
@@ -125,7 +127,7 @@ def zeros_(tensor):
 def eye_(tensor):
     """The identity matrix, also for a 2-D tensor that is not square."""
     if tensor.dim() != 2:
-        raise ValueError("Only tensors with 2 dimensions are supported")
+        raise ValueError("[init] Only tensors with 2 dimensions, matrices, can be filled so")
     rows, columns = (eager.arange(size, device=tensor.device) for size in tensor.shape)
     return _write(tensor, (rows.unsqueeze(1) == columns).to(tensor.dtype))
 
@@ -135,7 +137,7 @@ def dirac_(tensor, groups=1):
     if tensor.dim() not in (3, 4, 5):
         raise ValueError("[dirac_] takes the weight of a convolution: 3 to 5 dims")
     if tensor.shape[0] % groups:
-        raise ValueError("dim 0 must be divisible by groups")
+        raise ValueError("[dirac_] dim 0 is not divisible by groups")
     outputs = tensor.shape[0] // groups
     centre = tuple(size // 2 for size in tensor.shape[2:])
     with eager.no_grad():
@@ -216,7 +218,7 @@ def _orthonormal(rows):
 def sparse_(tensor, sparsity, std=0.01, generator=None):
     """N(0, std^2) with the fraction ``sparsity`` of every column set to zero (Martens, 2010)."""
     if tensor.dim() != 2:
-        raise ValueError("Only tensors with 2 dimensions are supported")
+        raise ValueError("[init] Only tensors with 2 dimensions, matrices, can be filled so")
     rows, columns = tensor.shape
     zeros = math.ceil(sparsity * rows)
     with eager.no_grad():

@@ -39,9 +39,7 @@ class LazyModuleMixin:
 
     def initialize_parameters(self, *args, **kwargs):
         """Gives every parameter a shape, by what forward is called with."""
-        raise NotImplementedError(
-            f"initialize_parameters is not implemented for {type(self).__name__}"
-        )
+        raise NotImplementedError(f"[{type(self).__name__}] does not define initialize_parameters")
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         for name, tensor in self._own_tensors():
@@ -144,7 +142,7 @@ class _LazyConv(LazyModuleMixin):
             )
         self.in_channels = input.shape[-dims - 1]
         if self.in_channels % self.groups:
-            raise ValueError("in_channels must be divisible by groups")
+            raise ValueError("[conv] the in_channels must be divisible by groups")
         ends = (self.out_channels, self.in_channels // self.groups)
         if self.transposed:
             ends = (self.in_channels, self.out_channels // self.groups)

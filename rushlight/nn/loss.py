@@ -213,9 +213,9 @@ class MultiMarginLoss(_WeightedLoss):
     ):
         super().__init__(weight, size_average, reduce, reduction)
         if p not in (1, 2):
-            raise ValueError("only p == 1 and p == 2 supported")
+            raise ValueError("[MultiMarginLoss] p is 1 or 2")
         if weight is not None and weight.dim() != 1:
-            raise ValueError(f"weight must be one-dimensional, got {weight.dim()} dimensions")
+            raise ValueError(f"[MultiMarginLoss] weight is a vector, got {weight.dim()} dims")
         self.p, self.margin = p, margin
 
     def forward(self, input, target):

@@ -78,7 +78,7 @@ class Module(Hooked):
 
     def forward(self, *args, **kwargs):
         raise NotImplementedError(
-            f'Module [{type(self).__name__}] is missing the required "forward" function'
+            f'[{type(self).__name__}] a module is missing the required "forward"'
         )
 
     def __call__(self, *args, **kwargs):
@@ -547,7 +547,7 @@ class Module(Hooked):
     def train(self, mode=True):
         """Sets ``training`` in the whole tree. Returns self."""
         if not isinstance(mode, bool):
-            raise ValueError("training mode is expected to be boolean")
+            raise ValueError("[Module.train] the mode is a bool")
         self.training = mode
         for module in self.children():
             module.train(mode)

@@ -24,7 +24,7 @@ class Parameter(Tensor):  # type: ignore[valid-type, misc]
         if data is None:
             data = eager.empty(0)
         if not isinstance(data, Tensor):
-            raise TypeError(f"Parameter data should be a Tensor, got {type(data).__name__}")
+            raise TypeError(f"[Parameter] takes a Tensor, got {type(data).__name__}")
         return Tensor._make_subclass(cls, data, requires_grad)
 
     def __deepcopy__(self, memo):

@@ -22,7 +22,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
 def _check_type(name, value, kind):
     if not isinstance(value, kind):
-        raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(value).__name__}")
+        raise TypeError(f"[RNN] {name} is of type {kind.__name__}, got {type(value).__name__}")
 
 
 class RNNBase(Module):
@@ -65,15 +65,15 @@ class RNNBase(Module):
         for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
             _check_type(name, size, int)
             if size <= 0:
-                raise ValueError(f"{name} must be greater than zero")
+                raise ValueError(f"[RNN] {name} is positive")
         if num_layers <= 0:
-            raise ValueError("num_layers must be greater than zero")
+            raise ValueError("[RNN] num_layers is positive")
         if proj_size < 0:
             raise ValueError("[RNN] proj_size is not negative")
         if proj_size >= hidden_size:
             raise ValueError("[RNN] proj_size is below hidden_size")
         if mode not in GATES:
-            raise ValueError("Unrecognized RNN mode: " + mode)
+            raise ValueError("[RNN] no such mode: " + mode)
         self.mode = mode
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
@@ -141,7 +141,7 @@ class RNNBase(Module):
             )
         expected = 3 if batch_sizes is None else 2
         if input.dim() != expected:
-            raise RuntimeError(f"input must have {expected} dimensions, got {input.dim()}")
+            raise RuntimeError(f"[RNN] the input has {expected} dims, got {input.dim()}")
         if self.input_size != input.shape[-1]:
             raise RuntimeError(
                 f"[{type(self).__name__}] the last dim holds input_size={self.input_size} "
@@ -246,7 +246,7 @@ class _OneState(RNNBase):
         if hx.dim() != (3 if batched else 2):
             kind = "batched 3" if batched else "unbatched 2"
             raise RuntimeError(
-                f"For {kind}-D input, hx should also be {kind[-1]}-D but got {hx.dim()}-D tensor"
+                f"[RNN] a {kind}-D input goes with hx of {kind[-1]} dims, got {hx.dim()}"
             )
         hx = hx if batched else hx.unsqueeze(1)
         self.check_hidden_size(hx, self._state_shape(batch, self.hidden_size))
@@ -278,9 +278,7 @@ class RNN(_OneState):
         else:
             nonlinearity = kwargs.pop("nonlinearity", "tanh")
         if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(
-                f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
-            )
+            raise ValueError(f"[RNN] nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
         super().__init__(f"RNN_{nonlinearity.upper()}", *args, **kwargs)
         self.nonlinearity = nonlinearity
 
@@ -402,7 +400,9 @@ class RNNCell(RNNCellBase):
     def forward(self, input, hx=None):
         input, hx, batched = self._checked(input, hx)
         if self.nonlinearity not in ("tanh", "relu"):
-            raise RuntimeError(f"Unknown nonlinearity: {self.nonlinearity}")
+            raise RuntimeError(
+                f"[RNNCell] nonlinearity is 'tanh' or 'relu', got {self.nonlinearity!r}"
+            )
         x, h = self._products(input, hx)
         out = F.tanh(x + h) if self.nonlinearity == "tanh" else F.relu(x + h)
         return out if batched else out.squeeze(0)

@@ -31,7 +31,7 @@ def _activation(given):
     if given == "gelu":
         return F.gelu
     if isinstance(given, str):
-        raise RuntimeError(f"activation should be relu/gelu, not {given}")
+        raise RuntimeError(f"[Transformer] activation is relu or gelu, got {given}")
     return given
 
 

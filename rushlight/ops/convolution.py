@@ -92,55 +92,57 @@ def out_layout(shape, dtype, device, *operands):
 
 
 def check(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
-    """What PyTorch refuses, as it words it."""
+    """What PyTorch refuses."""
     op = "convolution"
     say = lambda text: ShapeError(f"[{op}] {text}")
     nd = w.rank - 2
     if w.rank < 3:
-        raise say(f"weight should have at least three dimensions, got {w.layout}")
+        raise say(f"a weight has at least 3 dims, got {w.layout}")
     if x.rank != w.rank:
-        raise say(f"Expected {w.rank}-dimensional input for {w.rank}-dimensional weight {list(w.shape)}, but got "
-                  f"{x.rank}-dimensional input of size {list(x.shape)} instead")
+        raise say(f"a weight of {list(w.shape)} goes with {w.rank} dims, got {list(x.shape)}")
     if any(isinstance(p, int) and p < 0 for p in padding):
-        raise say("negative padding is not supported")
+        raise say("padding is not negative")
     if any(isinstance(p, int) and p < 0 for p in output_padding):
-        raise say("negative output_padding is not supported")
+        raise say("output_padding is not negative")
     if any(isinstance(s, int) and s <= 0 for s in stride):
-        raise say("non-positive stride is not supported")
+        raise say("stride is positive")
     if any(isinstance(d, int) and d <= 0 for d in dilation):
-        raise say("dilation should be greater than zero")
+        raise say("dilation is positive")
     if groups <= 0:
-        raise say(f"[convolution] groups is positive, got {groups}")
+        raise say(f"groups is positive, got {groups}")
     shape = list(w.shape)
     if w.shape[0] < groups:
-        raise say(f"[convolution] groups={groups} needs that many filters, the weight has shape {shape}")
+        raise say(f"groups={groups} needs that many filters, the weight has shape {shape}")
     if w.shape[0] % groups:
-        raise say(f"[convolution] the filters of a weight of shape {shape} are not divisible by groups={groups}")
+        raise say(f"the filters of a weight of shape {shape} are not divisible by groups={groups}")
     wanted = w.shape[0] if transposed else w.shape[1] * groups
     given = f"transposed={int(transposed)}" if transposed else f"groups={groups}"
     if x.shape[1] != wanted:
-        raise say(f"Given {given}, weight of size {shape}, expected input{list(x.shape)} to have {wanted} channels, but got "
-                  f"{x.shape[1]} channels instead")
+        raise say(
+            f"{given} and a weight of {shape} take {wanted} channels, the input {list(x.shape)} has "
+            f"{x.shape[1]}"
+        )
     made = w.shape[1] * groups if transposed else w.shape[0]
     if bias is not None and (bias.rank != 1 or bias.shape[0] != made):
-        raise say(f"Given {given}, weight of size {shape}, expected bias to be 1-dimensional with {made} elements, but got "
-                  f"bias of size {list(bias.shape)} instead")
+        raise say(
+            f"{given} and a weight of {shape} take a bias of {made} numbers, got {list(bias.shape)}"
+        )
     if transposed:
         for o, s, d in zip(output_padding, stride, dilation):
             if o >= s and o >= d:
                 raise say(
-                    f"[convolution] output_padding={list(output_padding)} is neither below stride={list(stride)} nor "
+                    f"output_padding={list(output_padding)} is neither below stride={list(stride)} nor "
                     f"below dilation={list(dilation)}"
                 )
         sizes = transposed_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding)
         if any(n <= 0 for n in sizes):
-            raise say(f"[convolution] an input of ({by(x.shape[2:])}) gives an empty output: ({by(sizes)})")
+            raise say(f"an input of ({by(x.shape[2:])}) gives an empty output: ({by(sizes)})")
         return
     before, after = ends(padding, nd)
     padded = [n + a + b for n, a, b in zip(x.shape[2:], before, after)]
     if any(n < r for n, r in zip(padded, reach(w.shape[2:], dilation))):
         raise say(
-            f"[convolution] the kernel reaches over ({by(reach(w.shape[2:], dilation))}), more than the padded input "
+            f"the kernel reaches over ({by(reach(w.shape[2:], dilation))}), more than the padded input "
             f"({by(padded)})"
         )
 

@@ -42,7 +42,7 @@ class Adafactor(Each):
         maximize=False,
     ):
         if isinstance(lr, Tensor) and lr.numel() != 1:
-            raise ValueError("Tensor lr must be 1-element")
+            raise ValueError("[Adafactor] a tensor for lr has 1 element")
         for bad, text in (
             (not lr >= 0, f"Learning rate should be >= 0 but is: {lr}"),
             (not beta2_decay <= 0, f"[Adafactor] beta2_decay is not positive, got {beta2_decay}"),

@@ -170,7 +170,7 @@ class Adadelta(Each):
     ):
         check_rate(lr)
         if not 0.0 <= rho <= 1.0:
-            raise ValueError(f"Invalid rho value: {rho}")
+            raise ValueError(f"[Adadelta] rho lies in [0, 1], got {rho}")
         check_options({"epsilon value": eps, "weight_decay value": weight_decay})
         super().__init__(
             params,
@@ -397,7 +397,7 @@ class Rprop(Each):
     ):
         check_rate(lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
-            raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
+            raise ValueError(f"[Rprop] etas: 0 < eta- < 1 < eta+, got {etas[0]} and {etas[1]}")
         super().__init__(
             params,
             {

@@ -51,16 +51,16 @@ class Muon(Each):
         adjust_lr_fn=None,
     ):
         if isinstance(lr, Tensor) and lr.numel() != 1:
-            raise ValueError("Tensor lr must be 1-element")
+            raise ValueError("[Muon] a tensor for lr has 1 element")
         for value, name in (
             (lr, "Learning rate"),
             (momentum, "momentum"),
             (weight_decay, "weight decay"),
         ):
             if not value >= 0:
-                raise ValueError(f"{name} should be >= 0 but is: {value}")
+                raise ValueError(f"[Muon] {name} is not negative, got {value}")
         if adjust_lr_fn is not None and adjust_lr_fn not in RULES:
-            raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
+            raise ValueError(f"[Muon] no adjust_lr_fn {adjust_lr_fn!r}")
         super().__init__(
             params,
             {

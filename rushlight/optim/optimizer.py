@@ -83,7 +83,7 @@ class Optimizer:
         self._new_hook_tables()
         groups = list(params)
         if not groups:
-            raise ValueError("optimizer got an empty parameter list")
+            raise ValueError("[Optimizer] there are no parameters")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
@@ -158,7 +158,10 @@ class Optimizer:
                     "[Optimizer] what is optimized is a Tensor, got " + type(parameter).__name__
                 )
             if not (self.defaults.get("differentiable") or parameter.is_leaf):
-                raise ValueError("can't optimize a non-leaf Tensor")
+                raise ValueError(
+                    "[Optimizer] a non-leaf Tensor cannot be optimized: the step would not reach "
+                    "what made it"
+                )
         for name, default in self.defaults.items():
             if default is required and name not in group:
                 raise ValueError(
@@ -320,7 +323,7 @@ def check_options(options):
 def check_rate(lr):
     """ValueError for a negative learning rate, or one that is a tensor of several elements."""
     if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise ValueError("Tensor lr must be 1-element")
+        raise ValueError("[Optimizer] a tensor for lr has 1 element")
     check_options({"learning rate": lr})
 
 
@@ -336,6 +339,6 @@ def check_flags(foreach, fused, differentiable=False):
     kept for checkpoints only.
     """
     if fused and differentiable:
-        raise RuntimeError("`fused` does not support `differentiable`")
+        raise RuntimeError("[Optimizer] fused=True and differentiable=True exclude each other")
     if foreach and fused:
-        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+        raise RuntimeError("[Optimizer] fused=True and foreach=True exclude each other")

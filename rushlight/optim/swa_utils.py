@@ -152,9 +152,7 @@ class SWALR(LRScheduler):
         for rate, group in zip(rates, groups, strict=True):
             group["swa_lr"] = rate
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(
-                f"anneal_strategy must by one of 'cos' or 'linear', instead got {anneal_strategy}"
-            )
+            raise ValueError(f"[SWALR] anneal_strategy is 'cos' or 'linear', got {anneal_strategy}")
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
             raise ValueError(f"[SWALR] anneal_epochs is not negative, got {anneal_epochs}")
         self._anneal_strategy = anneal_strategy

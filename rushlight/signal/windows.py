@@ -23,7 +23,7 @@ def window(body):
     ):
         dtype = factories.dtype_of(dtype) or eager.get_default_dtype()
         if M < 0:
-            raise ValueError(f"{name} requires non-negative window length, got M={M}")
+            raise ValueError(f"[{name}] a length is non-negative, got M={M}")
         if dtype.name not in ("float32", "float64"):
             raise ValueError(f"[{name}] gives float32 or float64, not {dtype!r}")
         check = CHECKS.get(name)
@@ -121,21 +121,23 @@ def nuttall(at, n):
 
 def check_exponential(name, sym, center=None, tau=1.0):
     if tau <= 0:
-        raise ValueError(f"Tau must be positive, got: {tau} instead.")
+        raise ValueError(f"[exponential] tau is positive, got {tau}")
     if sym and center is not None:
-        raise ValueError("Center must be None for symmetric windows")
+        raise ValueError(
+            "[exponential] a symmetric window has its center in the middle: leave it out"
+        )
 
 
 def check_gaussian(name, sym, std=1.0):
     if std <= 0:
-        raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
+        raise ValueError(f"[gaussian] std is positive, got {std}")
 
 
 def check_cosines(name, sym, a):
     if not isinstance(a, Iterable):
-        raise TypeError("Coefficients must be a list/tuple")
+        raise TypeError("[general_cosine] coefficients are a list or a tuple")
     if not tuple(a):
-        raise ValueError("Coefficients cannot be empty")
+        raise ValueError("[general_cosine] coefficients are empty, they cannot be empty")
 
 
 CHECKS = {

@@ -310,7 +310,7 @@ def test_bad_regions():
         rushlight.autocast(3)
     with pytest.raises(RuntimeError, match="device"):
         rushlight.autocast("xyz")
-    with pytest.warns(UserWarning, match="CUDA is not available"):
+    with pytest.warns(UserWarning, match="CUDA"):
         with rushlight.autocast("cuda"):
             assert not rushlight.is_autocast_enabled()
     for dtype in (rushlight.float32, rushlight.float64):

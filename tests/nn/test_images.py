@@ -212,7 +212,7 @@ def test_channels_and_sizes_stand_in_the_message():
     with pytest.raises(RuntimeError) as caught:
         F.conv2d(rushlight.ones(1, 2, 8, 8), rushlight.ones(4, 3, 3, 3))
     text = str(caught.value)
-    assert "weight of size [4, 3, 3, 3]" in text and "input[1, 2, 8, 8] to have 3 channels" in text
+    assert "weight of [4, 3, 3, 3] take 3 channels" in text and "[1, 2, 8, 8] has 2" in text
 
 
 def test_unpooling_puts_back_what_pooling_took(pair):

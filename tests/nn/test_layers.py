@@ -94,7 +94,7 @@ def build(pair, expression):
     return ours, theirs
 
 
-@pytest.mark.filterwarnings("ignore:keyword argument")
+@pytest.mark.filterwarnings("ignore:(keyword argument|.activation)")
 @pytest.mark.parametrize("expression", LAYERS)
 def test_values_and_gradients(pair, expression):
     ours, theirs = build(pair, expression)

@@ -190,15 +190,15 @@ def test_bad_cycles():
     optimizer = optimizer_of(rushlight, optim)
     schedules = optim.lr_scheduler
     for make, what in (
-        (lambda: schedules.CosineAnnealingWarmRestarts(optimizer, 0), "positive integer T_0"),
-        (lambda: schedules.CosineAnnealingWarmRestarts(optimizer, 2, 0), "T_mult >= 1"),
+        (lambda: schedules.CosineAnnealingWarmRestarts(optimizer, 0), "T_0 is a positive integer"),
+        (lambda: schedules.CosineAnnealingWarmRestarts(optimizer, 2, 0), "T_mult is a positive"),
         (lambda: schedules.CyclicLR(optimizer, 0.1, 0.2, mode="up"), "unknown mode"),
         (lambda: schedules.CyclicLR(optimizer, [0.1], 0.2), "1 values for"),
         (lambda: schedules.OneCycleLR(optimizer, 0.1), "takes total_steps"),
         (lambda: schedules.OneCycleLR(optimizer, 0.1, 10, pct_start=2.0), "pct_start"),
         (lambda: schedules.OneCycleLR(optimizer, 0.1, 10, anneal_strategy="up"), "cos"),
-        (lambda: schedules.ReduceLROnPlateau(optimizer, factor=1.0), "Factor should be < 1.0"),
-        (lambda: schedules.ReduceLROnPlateau(optimizer, mode="up"), "mode up is unknown"),
+        (lambda: schedules.ReduceLROnPlateau(optimizer, factor=1.0), "factor is below 1"),
+        (lambda: schedules.ReduceLROnPlateau(optimizer, mode="up"), "no mode .up"),
         (lambda: schedules.ChainedScheduler([]), "at least one scheduler, got none"),
         (lambda: optim.swa_utils.SWALR(optimizer, 0.1, anneal_strategy="up"), "anneal_strategy"),
     ):

@@ -15,5 +15,5 @@ def causal_lower_right(*size):
 
 def mask(size, diagonal):
     if len(size) != 2:
-        raise AssertionError("causal masks only support 2D tensors")
+        raise AssertionError("[CausalBias] takes 2 dims (2D)")
     return eager.ones(size, dtype=eager.bool).tril(diagonal)  # type: ignore[attr-defined]

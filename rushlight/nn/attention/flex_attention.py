@@ -62,7 +62,7 @@ def or_masks(*mask_mods):
 
 def joined(mods, by):
     if not all(callable(m) for m in mods):
-        raise RuntimeError(f"All inputs should be callable mask_mods: {mods}")
+        raise RuntimeError(f"[flex_attention] mask_mods are callable, got {mods}")
 
     def mask_mod(b, h, q_idx, kv_idx):
         made = None

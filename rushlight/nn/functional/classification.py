@@ -52,7 +52,7 @@ def nll_loss(
 def _chosen(input, target, dim, weight, ignore_index):
     """(losses of the target's shape, the sum of the weights used as a function)."""
     if target.dtype not in (eager.int64, eager.uint8):
-        raise RuntimeError(f"expected target dtype to be int64 or uint8, but got {target.dtype}")
+        raise RuntimeError(f"[cross_entropy] targets are int64 or uint8, got {target.dtype}")
     ignored = target == ignore_index
     ids = eager.where(ignored, 0, target).long()
     try:
@@ -167,20 +167,20 @@ def multi_margin_loss(
     """
     reduction = _reduction(reduction, size_average, reduce)
     if p not in (1, 2):
-        raise ValueError("only p == 1 and p == 2 supported")
+        raise ValueError("[multi_margin_loss] p is 1 or 2")
     if weight is not None and weight.dim() != 1:
-        raise ValueError("weight must be one-dimensional")
+        raise ValueError("[multi_margin_loss] weight is a vector")
     rows, ids = (x.unsqueeze(0) if input.dim() == 1 else x for x in (input, target))
     if input.dim() == 1 and ids.dim() == 2:
         ids = ids.reshape(-1)
     if rows.dim() != 2 or ids.dim() != 1 or ids.shape[0] != rows.shape[0]:
         raise RuntimeError(
-            f"inconsistent target size, expected {rows.shape[0]} but got {list(target.shape)}"
+            f"[multi_margin_loss] {rows.shape[0]} samples, and a target of {list(target.shape)}"
         )
     try:
         own = _pick(rows, 1, ids.unsqueeze(1))
     except IndexError:
-        raise RuntimeError("target out of range") from None
+        raise RuntimeError("[multi_margin_loss] a target is no class") from None
     z = (margin - own + rows).clamp(min=0)
     z = z if p == 1 else z * z
     if weight is not None:
@@ -199,12 +199,13 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     reduction = _reduction(reduction, size_average, reduce)
     if input.shape != target.shape or input.dim() not in (1, 2):
         raise RuntimeError(
-            f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
+            f"[multilabel_margin_loss] input {list(input.shape)}, target {list(target.shape)}: "
+            "they have to be equal"
         )
     rows, ids = (x.unsqueeze(0) if input.dim() == 1 else x for x in (input, target))
     classes = rows.shape[1]
     if ids.numel() and not (ids.amin().item() >= -1 and ids.amax().item() < classes):
-        raise RuntimeError("argument target is out of range")
+        raise RuntimeError("[multilabel_margin_loss] a target is no class")
     at = eager.arange(classes, device=place(input))
     ends = eager.where(ids < 0, at, classes).amin(1, keepdim=True)  # the first -1
     valid = at < ends

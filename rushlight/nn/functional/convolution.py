@@ -19,6 +19,6 @@ def conv_tbc(input, weight, bias, pad=0):
         if x.dim() != 3:
             raise RuntimeError(f"{name} must have 3 dims: {what}")
     if bias.dim() != 1:
-        raise RuntimeError("Bias must be 1-D")
+        raise RuntimeError("[conv_tbc] the bias is a vector")
     moved = conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad)
     return moved.permute(2, 0, 1)

@@ -30,7 +30,7 @@ def _weighted(loss, weight, reduction):
     if weight is None:
         return _reduced(loss, reduction)
     if weight.shape != loss.shape:
-        raise ValueError("Inputs and weight must have the same size.")
+        raise ValueError("[loss] weight has another shape than the input")
     loss = loss * weight
     return loss.sum() / weight.sum() if reduction == "mean" else _reduced(loss, reduction)
 
@@ -178,12 +178,14 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
         if shape[:-1] == own:
             var = var.unsqueeze(-1)
         elif not (own and shape[:-1] == own[:-1] and own[-1] == 1):
-            raise ValueError("var is of incorrect size")
+            raise ValueError(
+                "[gaussian_nll_loss] var has neither the input's shape nor one that goes with it"
+            )
     if reduction not in REDUCTIONS:
-        raise ValueError(f"{reduction} is not valid")
+        raise ValueError(f"[gaussian_nll_loss] no reduction {reduction!r}")
     floats("gaussian_nll_loss", var)
     if var.numel() and var.detach().amin().item() < 0:
-        raise ValueError("var has negative entry/entries")
+        raise ValueError("[gaussian_nll_loss] a variance is negative")
     var = var + (var.detach().clamp(min=eps) - var.detach())  # the cut has no slope of its own
     d = input - target
     loss = 0.5 * (eager.log(var) + d * d / var)
@@ -283,7 +285,7 @@ def triplet_margin_with_distance_loss(
 ):
     """triplet_margin_loss with a distance of one's own: a function of two tensors."""
     if margin <= 0:
-        raise ValueError(f"margin must be greater than 0, got {margin}")
+        raise ValueError(f"[triplet_margin_with_distance_loss] margin is positive, got {margin}")
     if not anchor.dim() == positive.dim() == negative.dim():
         raise RuntimeError(
             "[triplet_margin_with_distance_loss] anchor, positive and negative have the same "

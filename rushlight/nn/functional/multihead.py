@@ -63,10 +63,13 @@ def multi_head_attention_forward(
     width = query.shape[-1]
     if width != embed_dim_to_check:
         raise AssertionError(
-            f"was expecting embedding dimension of {embed_dim_to_check}, but got {width}"
+            f"[multi_head_attention] the query has {width} features where {embed_dim_to_check} are "
+            "expected"
         )
     if width % num_heads:
-        raise AssertionError(f"embed_dim {width} not divisible by num_heads {num_heads}")
+        raise AssertionError(
+            f"[multi_head_attention] {width} features are not divisible by {num_heads} heads"
+        )
     one = query is key and key is value
     if batched:
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))
@@ -84,11 +87,16 @@ def multi_head_attention_forward(
             (v_proj_weight, "v_proj_weight"),
         ):
             if weight is None:
-                raise AssertionError(f"use_separate_proj_weight is True but {name} is None")
+                raise AssertionError(
+                    f"[multi_head_attention] use_separate_proj_weight=True needs {name}"
+                )
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     else:
         if key.shape != value.shape:
-            raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
+            raise AssertionError(
+                f"[multi_head_attention] keys are {key.shape}, values {value.shape}: they have to "
+                "be equal"
+            )
         if in_proj_weight is None:
             raise AssertionError(
                 "[multi_head_attention] in_proj_weight is None: then use_separate_proj_weight has "
@@ -124,7 +132,7 @@ def attended(
     more = []
     if bias_k is not None and bias_v is not None:
         if static_k is not None or static_v is not None:
-            raise AssertionError("bias cannot be added to static key or value.")
+            raise AssertionError("[multi_head_attention] static keys and values take no bias")
         more.append(tuple(b.view(1, heads, 1, head) for b in (bias_k, bias_v)))
     if zero:
         more.append((eager.zeros((1, heads, 1, head), dtype=k.dtype, device=place(k)),) * 2)
@@ -166,7 +174,7 @@ def _static(name, given, q):
     batch, heads, _, head = q.shape
     if given.shape[0] != batch * heads or given.shape[2] != head:
         raise AssertionError(
-            f"expecting {name} of sizes ({batch * heads}, *, {head}), but got {given.shape}"
+            f"[multi_head_attention] {name} is ({batch * heads}, *, {head}), got {given.shape}"
         )
     return given.view(batch, heads, given.shape[1], head)
 
@@ -178,7 +186,8 @@ def _joint_mask(padding, mask, batch, heads, targets, sources, dtype):
         full = (batch * heads, targets, sources)
         if tuple(mask.shape) not in (full[1:], full):
             raise RuntimeError(
-                f"The shape of the attn_mask is {mask.shape}, but should be {full[1:]} or {full}."
+                f"[multi_head_attention] The shape of the attn_mask is {mask.shape}: {full[1:]} or "
+                f"{full} is needed"
             )
         found = _added(mask, dtype)
         if mask.dim() == 3:

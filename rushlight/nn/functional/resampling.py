@@ -62,7 +62,7 @@ def interpolate(
     )
     if mode in _LINES and _LINES[mode][1] != dims:
         raise NotImplementedError(
-            f"Got {input.dim()}D input, but {mode} mode needs {_LINES[mode][1] + 2}D input"
+            f"[interpolate] {mode} takes {_LINES[mode][1] + 2} dims, got {input.dim()}"
         )
     if any(n <= 0 for n in (*sizes, *input.shape[2:])):
         raise RuntimeError(

@@ -63,13 +63,12 @@ def bilinear(input1, input2, weight, bias=None):
     out, first, second = weight.shape
     if tuple(input1.shape[:-1]) != tuple(input2.shape[:-1]):
         raise RuntimeError(
-            f"bilinear(): input batch dimensions do not match: got {list(input1.shape)} and "
-            f"{list(input2.shape)}"
+            f"[bilinear] the batches differ: {list(input1.shape)} and {list(input2.shape)}"
         )
     if input1.shape[-1] != first or input2.shape[-1] != second:
         raise RuntimeError(
-            f"bilinear(): input sizes do not match weight: got {input1.shape[-1]} and "
-            f"{input2.shape[-1]} but expected {first} and {second}"
+            f"[bilinear] the weight is for {first} and {second} features, got {input1.shape[-1]} "
+            f"and {input2.shape[-1]}"
         )
     lead = tuple(input1.shape[:-1])
     x1, x2 = input1.reshape((-1, first)), input2.reshape((-1, second))

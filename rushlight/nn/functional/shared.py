@@ -40,7 +40,7 @@ def _reduction(reduction, size_average=None, reduce=None):
             stacklevel=3,
         )
     if reduction not in REDUCTIONS:
-        raise ValueError(f"{reduction} is not a valid value for reduction")
+        raise ValueError(f"[loss] there is no reduction {reduction!r}")
     return reduction
 
 

@@ -12,7 +12,7 @@ def _table_row(padding_idx, rows):
     if padding_idx is None:
         return -1
     if padding_idx >= rows or padding_idx < -rows:
-        raise AssertionError("Padding_idx must be within num_embeddings")
+        raise AssertionError("[embedding] Padding_idx must be within num_embeddings rows")
     return padding_idx % rows
 
 
@@ -203,5 +203,5 @@ def one_hot(tensor, num_classes=-1):
     elif tensor.numel() and int(tensor.amax().item()) >= num_classes:
         raise RuntimeError("[one_hot] a class is not below num_classes")
     if tensor.numel() and int((-tensor).amax().item()) > 0:
-        raise RuntimeError("Class values must be non-negative.")
+        raise RuntimeError("[one_hot] a class is negative")
     return (tensor.unsqueeze(-1) == eager.arange(num_classes, device=tensor.device)).to(eager.int64)

@@ -39,7 +39,7 @@ def fuse_linear_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
 def _check(layer, bn):
     if layer.training or bn.training:
-        raise AssertionError("Fusion only for eval!")
+        raise AssertionError("[fusion] takes modules in evaluation mode")
     if bn.running_mean is None or bn.running_var is None:
         raise AssertionError("[fusion] the batch norm keeps no running_mean and running_var")
 

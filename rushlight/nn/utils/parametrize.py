@@ -47,7 +47,7 @@ class ParametrizationList(ModuleList):
     def __init__(self, modules, original, unsafe=False):
         modules = list(modules)
         if not modules:
-            raise ValueError("ParametrizationList requires one or more modules.")
+            raise ValueError("[parametrize] takes at least one parametrization")
         super().__init__(modules)
         self.unsafe = unsafe
         new = original
@@ -95,7 +95,7 @@ class ParametrizationList(ModuleList):
             for module in reversed(list(self)):
                 if not hasattr(module, "right_inverse"):
                     raise RuntimeError(
-                        f"parametrization {type(module).__name__} does not implement right_inverse."
+                        f"[parametrize] {type(module).__name__} has no right_inverse"
                     )
                 value = module.right_inverse(value)
             parts = (value,) if isinstance(value, Tensor) else tuple(value)
@@ -170,7 +170,7 @@ def _check_result(parametrized, before, name):
         if what == "type":
             if not isinstance(new, Tensor):
                 raise ValueError(
-                    f"A parametrization must return a tensor. Got {type(new).__name__}."
+                    f"[parametrize] a parametrization gives a tensor, got {type(new).__name__}"
                 )
         elif a != b:
             raise ValueError(
@@ -244,8 +244,7 @@ def remove_parametrizations(module, tensor_name, leave_parametrized=True):
         kept = originals[0]
     else:
         raise ValueError(
-            "Leaving unparametrized (`leave_parametrized=False`) tensor is only supported when "
-            "parametrizing a single tensor."
+            "[parametrize] leave_parametrized=False needs a parametrization of one tensor"
         )
     delattr(type(module), tensor_name)
     del module.parametrizations[tensor_name]

@@ -29,7 +29,7 @@ class BasePruningMethod(ABC):
     def apply_mask(self, module):
         """The parameter times its mask."""
         if self._tensor_name is None:
-            raise AssertionError(f"Module {module} has to be pruned")
+            raise AssertionError(f"[prune] {module} is not pruned")
         mask = getattr(module, self._tensor_name + "_mask")
         orig = getattr(module, self._tensor_name + "_orig")
         return mask.to(dtype=orig.dtype) * orig
@@ -153,7 +153,7 @@ class PruningContainer(BasePruningMethod):
         elif method.PRUNING_TYPE == "global":
             places = eager.ones_like(t, dtype=eager.bool)  # type: ignore[attr-defined]
         else:
-            raise ValueError(f"Unrecognized PRUNING_TYPE {method.PRUNING_TYPE}")
+            raise ValueError(f"[prune] no PRUNING_TYPE {method.PRUNING_TYPE}")
         mask = kept.clone()
         if method.PRUNING_TYPE == "global":
             return method.compute_mask(t, kept)
@@ -253,7 +253,7 @@ class Structured(BasePruningMethod):
                 f"{tuple(t.shape)}, {t.dim()} dims"
             )
         if not -t.dim() <= self.dim < t.dim():
-            raise IndexError(f"Invalid index {self.dim} for tensor of size {tuple(t.shape)}")
+            raise IndexError(f"[prune] dim {self.dim} is out of range for shape {tuple(t.shape)}")
         dim, size = self.dim % t.dim(), t.shape[self.dim]
         n = count_of(self.amount, size)
         if not n:
@@ -304,7 +304,8 @@ class CustomFromMask(BasePruningMethod):
     def compute_mask(self, t, default_mask):
         if default_mask.shape != self.mask.shape:
             raise AssertionError(
-                f"mask shape {self.mask.shape} must match default_mask shape {default_mask.shape}"
+                f"[prune] the mask has shape {self.mask.shape}, the one before "
+                f"{default_mask.shape}: they have to be equal"
             )
         return default_mask * self.mask.to(dtype=default_mask.dtype)
 
@@ -352,7 +353,7 @@ def custom_from_mask(module, name, mask):
 def global_unstructured(parameters, pruning_method, importance_scores=None, **kwargs):
     """One choice over the elements of several parameters [(module, name), ...]."""
     if not isinstance(parameters, Iterable):
-        raise TypeError("global_unstructured(): parameters is not an Iterable")
+        raise TypeError("[global_unstructured] parameters is not iterable")
     parameters = list(parameters)
     scores = {} if importance_scores is None else importance_scores
     if not isinstance(scores, dict):

@@ -98,8 +98,7 @@ def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True)
         raise RuntimeError("[pack_padded_sequence] a sequence is empty: each length is positive")
     if lengths[0] > input.shape[0]:
         raise RuntimeError(
-            f"Expected `lengths` to be at most the length of the input ({input.shape[0]}), got "
-            f"{lengths[0]}"
+            f"[pack_padded_sequence] a length of {lengths[0]} in an input of {input.shape[0]} steps"
         )
     sizes = [sum(n > t for n in lengths) for t in range(lengths[0])]
     parts, start = [], 0
@@ -158,7 +157,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
         sequences = [sequences[i] for i in range(sequences.shape[0])]
     sequences = list(sequences)
     if not sequences:
-        raise RuntimeError("received an empty list of sequences")
+        raise RuntimeError("[pack_sequence] an empty list of sequences")
     longest, rest = max(s.shape[0] for s in sequences), tuple(sequences[0].shape[1:])
     padded = []
     for s in sequences:

@@ -49,9 +49,7 @@ def functional_call(
                 raise ValueError("[functional_call] takes dictionaries")
             for name in part:
                 if name in given:
-                    raise ValueError(
-                        f"{name} appears in multiple dictionaries; behavior is unknown"
-                    )
+                    raise ValueError(f"[functional_call] {name} is in several dictionaries")
             given.update(part)
     else:
         raise ValueError(

@@ -14,9 +14,11 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0, last_epoch=-1):
         if T_0 <= 0 or not isinstance(T_0, int):
-            raise ValueError(f"Expected positive integer T_0, but got {T_0}")
+            raise ValueError(f"[CosineAnnealingWarmRestarts] T_0 is a positive integer, got {T_0}")
         if T_mult < 1 or not isinstance(T_mult, int):
-            raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
+            raise ValueError(
+                f"[CosineAnnealingWarmRestarts] T_mult is a positive integer, got {T_mult}"
+            )
         if not isinstance(eta_min, (float, int)):
             raise ValueError(
                 f"[CosineAnnealingWarmRestarts] eta_min is a number, got {eta_min} of "
@@ -37,7 +39,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def _advance(self, epoch, jump=False):
         if epoch < 0:
-            raise ValueError(f"Expected non-negative epoch, but got {epoch}")
+            raise ValueError(f"[CosineAnnealingWarmRestarts] an epoch is not negative, got {epoch}")
         self._step_count += 1
         if not jump and self.last_epoch >= 0:
             self.T_cur += 1
@@ -254,7 +256,7 @@ class OneCycleLR(LRScheduler):
             raise ValueError("[OneCycleLR] takes total_steps, or epochs and steps_per_epoch")
         for name, value in given.items():
             if value <= 0 or not isinstance(value, int):
-                raise ValueError(f"Expected positive integer {name}, but got {value}")
+                raise ValueError(f"[OneCycleLR] {name} is a positive integer, got {value}")
         return total_steps if total_steps is not None else epochs * steps_per_epoch
 
     def get_lr(self):

@@ -17,7 +17,10 @@ class LambdaLR(LRScheduler):
             list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * groups
         )
         if len(self.lr_lambdas) != groups:
-            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
+            raise ValueError(
+                f"[{type(self).__name__}] lr_lambdas are one a group, {groups}, got "
+                f"{len(self.lr_lambdas)}"
+            )
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self):

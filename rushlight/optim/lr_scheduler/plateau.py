@@ -27,7 +27,7 @@ class ReduceLROnPlateau(LRScheduler):
         eps=1e-8,
     ):
         if factor >= 1.0:
-            raise ValueError("Factor should be < 1.0.")
+            raise ValueError("[ReduceLROnPlateau] factor is below 1")
         self.factor = factor
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
@@ -35,14 +35,16 @@ class ReduceLROnPlateau(LRScheduler):
         groups = len(optimizer.param_groups)
         if isinstance(min_lr, (list, tuple)):
             if len(min_lr) != groups:
-                raise ValueError(f"expected {groups} min_lrs, got {len(min_lr)}")
+                raise ValueError(
+                    f"[ReduceLROnPlateau] min_lr is one a group, {groups}, got {len(min_lr)}"
+                )
             self.min_lrs = list(min_lr)
         else:
             self.min_lrs = [min_lr] * groups
         if mode not in ("min", "max"):
-            raise ValueError(f"mode {mode} is unknown!")
+            raise ValueError(f"[ReduceLROnPlateau] no mode {mode!r}")
         if threshold_mode not in ("rel", "abs"):
-            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
+            raise ValueError(f"[ReduceLROnPlateau] no threshold_mode {threshold_mode!r}")
         self.patience, self.cooldown = patience, cooldown
         self.eps = eps
         self.last_epoch = 0

@@ -17,7 +17,7 @@ class Dataset(Generic[T]):
     """
 
     def __getitem__(self, index):
-        raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
+        raise NotImplementedError("[Dataset] a subclass defines __getitem__")
 
     def __add__(self, other):
         return ConcatDataset([self, other])
@@ -29,7 +29,7 @@ class IterableDataset(Dataset[T]):
     """
 
     def __iter__(self):
-        raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
+        raise NotImplementedError("[IterableDataset] a subclass defines __iter__")
 
     def __add__(self, other):
         return ChainDataset([self, other])
@@ -41,7 +41,8 @@ class TensorDataset(Dataset[tuple]):
     def __init__(self, *tensors):
         if any(x.size(0) != tensors[0].size(0) for x in tensors):
             raise AssertionError(
-                f"Size mismatch between tensors: {[tuple(x.shape) for x in tensors]}"
+                "[TensorDataset] Size mismatch in the first dim: "
+                f"{[tuple(x.shape) for x in tensors]}"
             )
         self.tensors = tensors
 
@@ -61,12 +62,12 @@ class StackDataset(Dataset):
         if args and kwargs:
             raise ValueError("[StackDataset] takes data sets in order or by name, got both")
         if not args and not kwargs:
-            raise ValueError("At least one dataset should be passed")
+            raise ValueError("[StackDataset] takes at least one data set")
         self.datasets = kwargs or args
         members = self.members()
         self._length = len(members[0])
         if any(len(d) != self._length for d in members):
-            raise ValueError("Size mismatch between datasets")
+            raise ValueError("[StackDataset] Size mismatch: the data sets have other lengths")
 
     def members(self):
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
@@ -86,8 +87,8 @@ class StackDataset(Dataset):
                 found = d.__getitems__(indices)
                 if len(found) != len(indices):
                     raise ValueError(
-                        "Nested dataset's output size mismatch. "
-                        f"Expected {len(indices)}, got {len(found)}"
+                        f"[StackDataset] {len(indices)} samples were asked for, one data set gave "
+                        f"{len(found)}"
                     )
             else:
                 found = [d[i] for i in indices]
@@ -108,9 +109,11 @@ class ConcatDataset(Dataset[T]):
     def __init__(self, datasets):
         self.datasets = list(datasets)
         if not self.datasets:
-            raise AssertionError("datasets should not be an empty iterable")
+            raise AssertionError(
+                "[ConcatDataset] takes at least one data set, the list cannot be empty"
+            )
         if any(isinstance(d, IterableDataset) for d in self.datasets):
-            raise AssertionError("ConcatDataset does not support IterableDataset")
+            raise AssertionError("[ConcatDataset] an IterableDataset has no place to be indexed at")
         self.cumulative_sizes = self.cumsum(self.datasets)
 
     def __len__(self):
@@ -138,7 +141,9 @@ class ChainDataset(IterableDataset):
     def checked(self):
         for d in self.datasets:
             if not isinstance(d, IterableDataset):
-                raise AssertionError("ChainDataset only supports IterableDataset")
+                raise AssertionError(
+                    "[ChainDataset] only supports data sets that are iterated over, IterableDataset"
+                )
             yield d
 
     def __iter__(self):

@@ -259,15 +259,15 @@ def check_workers(num_workers, timeout, prefetch_factor, persistent_workers):
     if num_workers < 0:
         raise ValueError("[DataLoader] num_workers is non-negative; 0 loads in this process")
     if timeout < 0:
-        raise ValueError("timeout option should be non-negative")
+        raise ValueError("[DataLoader] timeout is non-negative")
     if num_workers == 0 and prefetch_factor is not None:
         raise ValueError(
             "[DataLoader] prefetch_factor is for workers: num_workers > 0, or leave it out"
         )
     if prefetch_factor is not None and prefetch_factor < 1:
-        raise ValueError("prefetch_factor option should be positive")
+        raise ValueError("[DataLoader] prefetch_factor is positive")
     if persistent_workers and num_workers == 0:
-        raise ValueError("persistent_workers option needs num_workers > 0")
+        raise ValueError("[DataLoader] persistent_workers=True needs workers: num_workers > 0")
 
 
 def check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last):
@@ -283,7 +283,7 @@ def check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last
                     f"{name} option, but got {name}={given}"
                 )
     if sampler is not None and shuffle:
-        raise ValueError("sampler option is mutually exclusive with shuffle")
+        raise ValueError("[DataLoader] a sampler decides the order itself: no shuffle beside it")
     if batch_sampler is not None:
         if batch_size != 1 or shuffle or sampler is not None or drop_last:
             raise ValueError(

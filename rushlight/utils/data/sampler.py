@@ -45,7 +45,7 @@ def check_count(n, name="num_samples"):
 
 def check_flag(flag, name):
     if not isinstance(flag, bool):
-        raise TypeError(f"{name} should be a boolean value, but got {name}={flag}")
+        raise TypeError(f"[sampler] {name} is a bool, got {flag!r}")
 
 
 class RandomSampler(Sampler[int]):
