@@ -104,3 +104,13 @@ def test_what_does_not_follow_it_is_told(tmp_path):
     data["operators"][0]["calls"] = "3"
     data["more"] = 1
     assert len(errors(data)) == 2
+
+
+def test_both_modes_of_a_model_follow_it_and_its_code_has_the_models_name(tmp_path):
+    rl.compiler.reset()
+    text = "model = rl.nn.Sequential(rl.nn.Linear(4, 4), rl.nn.Tanh())\nmodel(rl.ones(2, 4)).sum()"
+    _, data = observed(tmp_path, text, "--all")
+    assert errors(data) == [] and data["mode"] == "eager"
+    assert [row["mode"] for row in data["facts"]["also"]] == ["compile"]
+    assert {c["function"] for c in data["captures"]} == {"Sequential.__call__"}
+    assert {f["function"] for f in data["functions"]} == {"Sequential.__call__"}
