@@ -180,7 +180,19 @@ void run_gemm(Plan* p, Call& call, Tensor* out) {
 }
 
 // Out of line: what it keeps on the stack, leaves would pay for.
+// Programs within programs; a definition that leads back to itself ends here, not where the stack does.
+constexpr int kDeepest = 400;
+thread_local int depth = 0;
+struct Depth {
+  explicit Depth(const char* op) {
+    if (depth >= kDeepest) fail(ErrorKind::NotImplemented, "[%s] its definition calls itself", op);
+    ++depth;
+  }
+  ~Depth() { --depth; }
+};
+
 __attribute__((noinline)) Ref run_program(Plan* p, Call& call) {
+  const Depth deeper(call.op->text);
   Program* program = p->program;
   int n = call.op->nparams;
   if (program->ninputs != n)
@@ -232,6 +244,7 @@ Number number_from(PyObject* o, char how) {
   }
   if (PyFloat_Check(o)) {
     double v = PyFloat_AS_DOUBLE(o);
+    if (how == 'b') v = v != 0;
     n.i = v >= -9.2233720368547758e18 && v < 9.2233720368547758e18 ? static_cast<int64_t>(v)
                                                                    : INT64_MIN;
     return n;

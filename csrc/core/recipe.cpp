@@ -58,8 +58,8 @@ void check_counts(const RecipeObject* r) {
 }
 
 char number_kind(const char* text) {
-  if (!text || (text[0] != 'f' && text[0] != 'i') || text[1])
-    raise(PyExc_ValueError, "[Recipe] a number is 'f' or 'i'");
+  if (!text || (text[0] != 'f' && text[0] != 'i' && text[0] != 'b') || text[1])
+    raise(PyExc_ValueError, "[Recipe] a number is 'f', 'i' or 'b'");
   return text[0];
 }
 
@@ -92,7 +92,7 @@ PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     for (int i = 0; i < r->nnumbers; i++) {
       const char* how;
       if (!PyArg_ParseTuple(PyTuple_GET_ITEM(list.py(), i),
-              "is;numbers are (parameter, 'f' or 'i')", &r->numbers[i].param, &how))
+              "is;numbers are (parameter, 'f', 'i' or 'b')", &r->numbers[i].param, &how))
         throw PythonError();
       r->numbers[i].how = number_kind(how);
     }

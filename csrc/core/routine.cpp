@@ -68,7 +68,7 @@ PyObject* recipe_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
       NumberSlot slot;
       const char* how;
       if (!PyArg_ParseTuple(PyTuple_GET_ITEM(list.py(), i),
-              "is;numbers are (parameter, 'f' or 'i')", &slot.param, &how))
+              "is;numbers are (parameter, 'f', 'i' or 'b')", &slot.param, &how))
         throw PythonError();
       slot.how = how[0];
       r->numbers->push_back(slot);

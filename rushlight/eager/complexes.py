@@ -99,6 +99,8 @@ def worked_out(op, a):
         real = dtypes.real_of(best)
         re, im = parts(a["fill_value"], best)
         return joined(*(op(a["size"], v, dtype=real) for v in (re, im)))
+    if op.name == "masked_fill" and not complex_symbol(a.tensors[0]):
+        raise RuntimeError(f"[masked_fill] complex values do not fit {a.tensors[0].dtype}")
     if op.name in LINEAR:
         return linear(op, a, best, results)
     if op.name in ("prod", "cumprod"):
@@ -161,6 +163,8 @@ def joined(re, im):
 def linear(op, a, best, results):
     """The operator on each part."""
     if not dtypes.is_complex(best):  # a sum of complex numbers in a real dtype
+        if op.name not in ("sum", "mean", "cumsum"):  # writes into real numbers
+            raise RuntimeError(f"[{op.name}] complex values do not fit a tensor of {best}")
         return op(*a.map(lambda name, v: as_real(v, best)).values)
     real = dtypes.real_of(best)
     takes = op.promote.takes_part if op.promote else lambda name: name != "index"
@@ -323,7 +327,7 @@ def form_mul(x, y):
 
 def form_div(x, y):
     """By the larger part of the divisor, so that nothing overflows on the way."""
-    a, b, c, d = x.re, x.im, lifted(y.re, x), lifted(y.im, x)
+    a, b, c, d = x.re, x.im, lifted(y.re, y, x), lifted(y.im, y, x)
     where, size = TABLE["where"], TABLE["abs"]
     first = TABLE["ge"](size(c), size(d))
     large, small = where(first, c, d), where(first, d, c)
@@ -335,12 +339,11 @@ def form_div(x, y):
     return made(x, re, im)
 
 
-def lifted(v, like):
-    """A number as a tensor without dims, or of the shape of the other operand."""
-    if isinstance(v, Symbol):
-        return v
-    model = like.re if isinstance(like.re, Symbol) else like.im
-    return TABLE["fill"](model, v) if isinstance(model, Symbol) else v
+def lifted(v, *likes):
+    """A number as a tensor of the shape of the first tensor among these operands' parts."""
+    parts = (part for like in likes for part in (like.re, like.im))
+    model = next((part for part in parts if isinstance(part, Symbol)), None)
+    return v if isinstance(v, Symbol) or model is None else TABLE["fill"](model, v)
 
 
 def form_lerp(x, end, weight):
@@ -469,7 +472,7 @@ def form_atan(x):
 def form_power(x, y):
     """exp(y log x); 0 to a power is 0, to the power 0 it is 1."""
     where = TABLE["where"]
-    x = made(x, lifted(x.re, y), lifted(x.im, y))
+    x = made(x, lifted(x.re, x, y), lifted(x.im, x, y))
     zero = TABLE["logical_and"](TABLE["eq"](x.re, 0), TABLE["eq"](x.im, 0))
     safe = made(x, where(zero, 1.0, x.re), x.im)
     power = form_exp(form_mul(form_log(safe), y))
@@ -479,11 +482,13 @@ def form_power(x, y):
 
 
 def form_eq(x, y):
-    return TABLE["logical_and"](TABLE["eq"](x.re, y.re), TABLE["eq"](x.im, y.im))
+    re, im = lifted(x.re, x, y), lifted(x.im, x, y)
+    return TABLE["logical_and"](TABLE["eq"](re, y.re), TABLE["eq"](im, y.im))
 
 
 def form_ne(x, y):
-    return TABLE["logical_or"](TABLE["ne"](x.re, y.re), TABLE["ne"](x.im, y.im))
+    re, im = lifted(x.re, x, y), lifted(x.im, x, y)
+    return TABLE["logical_or"](TABLE["ne"](re, y.re), TABLE["ne"](im, y.im))
 
 
 def form_where(condition, x, y):

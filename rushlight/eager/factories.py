@@ -186,6 +186,14 @@ def check_range(operator, value, dtype):
     )
 
 
+def fitting(operator, value, dtype):
+    """`value` as tensors of `dtype` take it: of a complex number its truth, or its real part."""
+    if isinstance(value, complex) and dtype.name == "bool":
+        return bool(value)
+    check_range(operator, value, dtype)
+    return value.real if isinstance(value, complex) and not dtype.is_complex else value
+
+
 def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=None, layout=None):
     """Every element is `fill_value`; dtype by its type where none is given."""
     device = device_of(device)
@@ -204,7 +212,7 @@ def full(size, fill_value, *, dtype=None, device=None, requires_grad=False, out=
         )
     if isinstance(dtype, str):  # a recorded value names its dtype
         dtype = getattr(_core, dtype)
-    check_range("full", fill_value, dtype)
+    fill_value = fitting("full", fill_value, dtype)
     shape = sizes((size,)) if not isinstance(size, int) else (size,)
     made = created("full", device, shape, fill_value, dtype=dtype)
     return finished(made, requires_grad, out)
@@ -303,7 +311,7 @@ def full_like(
     if strides is None:
         shape = tuple(input.shape)
         return full(shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
-    check_range("full_like", fill_value, dtype)
+    fill_value = fitting("full_like", fill_value, dtype)
     made = empty_like(input, dtype=dtype, device=device, memory_format=memory_format)
     return finished(TABLE["fill"].native.inplace(made, fill_value), requires_grad)
 

@@ -207,7 +207,7 @@ def copy_(self, src, non_blocking=False):
 
 def fill_(self, value):
     value = value.item() if isinstance(value, Tensor) else value
-    factories.check_range("fill_", value, self.dtype)
+    value = factories.fitting("fill_", value, self.dtype)
     return op("fill").inplace(self, value)
 
 

@@ -179,9 +179,17 @@ def leaf(recorder, op, a, inputs):
         kinds,
         outs,
         tuple(getattr(_core, d) for d in results),
-        tuple(numbers_of(op, best, changed.values)),
+        handed(op, best, changed.values),
         sizes,
         nonempty,
+    )
+
+
+def handed(op, best, values):
+    """The run-time numbers of a recipe; what becomes a bool is its truth (0.5 is True)."""
+    return tuple(
+        (i, "b" if kind == "i" and best == "bool" and op.parameters[i].type != "SymInt" else kind)
+        for i, kind in numbers_of(op, best, values)
     )
 
 
@@ -299,7 +307,7 @@ def routine(recorder, op, a, inputs):
         op.routine,
         tuple((x.shape, x.strides, getattr(_core, d)) for x, d in zip(layouts, results)),
         tuple(told or ()),
-        tuple(numbers_of(op, best, changed.values)),
+        handed(op, best, changed.values),
         writes,
         op.strided,
         kernel,

@@ -133,7 +133,7 @@ def isclose(x, y, rtol, atol, equal_nan):
     return bitwise_or(close, bitwise_and(lt(gap, float("inf")), le(gap, allowed)))
 
 
-@scalar("heaviside(Tensor self, Tensor values) -> Tensor", domain=("int64", "float32", "float64"), derivative=none,
+@scalar("heaviside(Tensor self, Tensor values) -> Tensor", promote=promotion.Promotion(alike=True), domain=("int64", "float32", "float64"), derivative=none,
         samples=(call(t(2, 3), t(3)), call(t(4, dtype="int64"), t(4, dtype="int64"))))
 def heaviside(x, values):
     """0 below 0, 1 above, `values` at 0."""

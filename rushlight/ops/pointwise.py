@@ -282,7 +282,7 @@ def pow(x, exponent):
     if is_number(x) or not is_number(exponent):
         whole = all(dtypes.category(promotion.rank_of(v)[1]) < 2 for v in (x, exponent))
         return (integer_power if whole else power)(x, exponent)
-    whole = not isinstance(exponent, float)
+    whole = not isinstance(exponent, (float, complex))
     if dtypes.category(x.dtype) < 2 and not whole:
         x = to(x, dtypes.DEFAULT)
     elif x.dtype == "bool" and not isinstance(exponent, bool):

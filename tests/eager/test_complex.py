@@ -355,3 +355,41 @@ def test_compiled_functions_leave_complex_tensors_to_eager_mode():
     assert rl.compile(lambda z: z * z)(rl.tensor([1j])).tolist() == [-1 + 0j]
     with pytest.raises(Exception, match="complex tensor"):
         rl.compile(lambda z: z * z, fullgraph=True)(rl.tensor([1j]))
+
+
+def test_complex_numbers_into_real_tensors():
+    """They are refused, never half taken: writes along an index once called themselves for ever."""
+    x, at = rl.ones(3), rl.tensor([1])
+    for call_ in (
+        lambda: x.index_fill(0, at, 2j),
+        lambda: rl.tensor([True, False]).index_fill(0, at, 2j),
+        lambda: rl.tensor([1, 2]).scatter(0, at, 2j),
+        lambda: x.index_add(0, at, rl.ones(1), alpha=2j),
+        lambda: x.index_copy(0, at, rl.ones(1, dtype=rl.complex64)),
+        lambda: x.scatter(0, at, rl.ones(1, dtype=rl.complex64)),
+        lambda: x.fill_(2j),
+        lambda: x.masked_fill(x > 0, 2j),
+        lambda: rl.full((2,), 1j, dtype=rl.int64),
+    ):
+        with pytest.raises(RuntimeError, match="fit"):
+            call_()
+    assert rl.ones(2).fill_(2 + 0j).tolist() == [2.0, 2.0]
+    assert rl.full((2,), 1j, dtype=rl.bool).tolist() == [True, True]
+    assert rl.tensor([False]).fill_(1j).tolist() == [True]
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], [1, 2], [True, True]])
+def test_real_tensors_with_complex_numbers(oracle, values):
+    z = 0.5 + 1j
+    for f in (
+        lambda x: x == z,
+        lambda x: x != z,
+        lambda x: x == 1 + 0j,
+        lambda x: x**z,
+        lambda x: z**x,
+        lambda x: x / z,
+        lambda x: z / x,
+    ):
+        ours, theirs = f(rl.tensor(values)), f(oracle.tensor(values))
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6)
+        assert str(ours.dtype).rpartition(".")[2] == str(theirs.dtype).rpartition(".")[2]

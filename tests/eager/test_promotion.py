@@ -302,3 +302,18 @@ def test_a_number_stands_first(name, dtype, oracle):
     ours, theirs = both(oracle, [0, 1, 1] if dtype == "bool" else [3, 4, 5], dtype)
     for number in (True, 6, 0):
         same(getattr(operator, name)(number, ours), getattr(operator, name)(number, theirs))
+
+
+def test_numbers_that_become_bools_are_their_truth():
+    """0.5 is True, as in PyTorch: it was cut off to 0."""
+    at, mask = rl.tensor([1]), rl.tensor([False, True])
+    for made in (
+        rl.zeros(2, dtype=rl.bool).index_fill(0, at, 0.5),
+        rl.zeros(2, dtype=rl.bool).masked_fill(mask, 0.5),
+        rl.zeros(2, dtype=rl.bool).scatter(0, at, 0.5),
+        rl.zeros(2, dtype=rl.bool).masked_fill_(mask, rl.tensor(0.25)),
+    ):
+        assert made.tolist() == [False, True]
+    assert rl.zeros(2, dtype=rl.bool).fill_(-0.5).tolist() == [True, True]
+    assert rl.full((2,), 0.5, dtype=rl.bool).tolist() == [True, True]
+    assert rl.zeros(2, dtype=rl.int64).fill_(1.5).tolist() == [1, 1]

@@ -163,16 +163,15 @@ def multi_margin_loss(
     reduction="mean",
 ):
     """The mean over classes i other than t of weight[t] max(0, margin - x[t] + x[i])^p, p 1 or 2;
-    (N, C) or (C).
+    (N, C), (C) or one number. Without reduction the result is of the target's shape.
     """
     reduction = _reduction(reduction, size_average, reduce)
     if p not in (1, 2):
         raise ValueError("[multi_margin_loss] p is 1 or 2")
     if weight is not None and weight.dim() != 1:
         raise ValueError("[multi_margin_loss] weight is a vector")
-    rows, ids = (x.unsqueeze(0) if input.dim() == 1 else x for x in (input, target))
-    if input.dim() == 1 and ids.dim() == 2:
-        ids = ids.reshape(-1)
+    rows = input.reshape(1, -1) if input.dim() < 2 else input
+    ids = target.reshape(-1) if input.dim() < 2 else target
     if rows.dim() != 2 or ids.dim() != 1 or ids.shape[0] != rows.shape[0]:
         raise RuntimeError(
             f"[multi_margin_loss] {rows.shape[0]} samples, and a target of {list(target.shape)}"
@@ -187,22 +186,22 @@ def multi_margin_loss(
         z = z * eager.embedding(weight.unsqueeze(1), ids)  # type: ignore[attr-defined]
     others = eager.arange(rows.shape[1], device=place(rows)) != ids.unsqueeze(1)
     loss = eager.where(others, z, 0.0).sum(1) / rows.shape[1]
-    return _reduced(loss if input.dim() > 1 else loss.squeeze(0), reduction)
+    return _reduced(loss.reshape(target.shape), reduction)
 
 
 @casts("float32")
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """The sum over labels j and other classes i of max(0, 1 - x[j] + x[i]), over the classes.
 
-    target: int64 of input's shape, (N, C) or (C): labels first, the rest from a -1 on.
+    target: int64 of input's shape, (N, C), (C) or one: labels first, the rest from a -1 on.
     """
     reduction = _reduction(reduction, size_average, reduce)
-    if input.shape != target.shape or input.dim() not in (1, 2):
+    if input.shape != target.shape or input.dim() > 2:
         raise RuntimeError(
             f"[multilabel_margin_loss] input {list(input.shape)}, target {list(target.shape)}: "
             "they have to be equal"
         )
-    rows, ids = (x.unsqueeze(0) if input.dim() == 1 else x for x in (input, target))
+    rows, ids = (x.reshape(1, -1) if input.dim() < 2 else x for x in (input, target))
     classes = rows.shape[1]
     if ids.numel() and not (ids.amin().item() >= -1 and ids.amax().item() < classes):
         raise RuntimeError("[multilabel_margin_loss] a target is no class")

@@ -207,7 +207,10 @@ def hinge_embedding_loss(
 ):
     """x where the target is 1, max(0, margin - x) where it is -1."""
     reduction = _reduction(reduction, size_average, reduce)
-    far = eager.where(target == 1, 0, (margin - input).clamp(min=0))
+    gap = margin - input
+    if not input.dtype.is_floating_point:  # in input's dtype, margin cut off
+        gap = gap.to(input.dtype)
+    far = eager.where(target == 1, 0, gap.clamp(min=0))
     near = eager.where(target == -1, 0, input)
     return _reduced(far + near, reduction)
 
