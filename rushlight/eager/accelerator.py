@@ -88,15 +88,12 @@ def whole_kernel(op, a):
     none."""
     if op.name not in flash.SPELLED or a["query"].dtype not in HALVES:
         return None
-    from rushlight.loops.triton_attention import key_of
-
     mode = "bias" if a["bias"] is not None else "causal" if a["is_causal"] else ""
     sizes = a["query"].shape[-1], a["value"].shape[-1]
     if max(sizes) > flash.LARGEST or (a["bias"] is not None and a["is_causal"]):
         return None
-    return kernels.find(
-        key_of(op.name, a["query"].dtype, *sizes, mode), int(a.device.split(":")[1])
-    )
+    key = flash.key_of(op.name, a["query"].dtype, *sizes, mode)
+    return kernels.find(key, int(a.device.split(":")[1]))
 
 
 def told_of_host(op, a):

@@ -217,13 +217,16 @@ def build_device_code(c: Compilation) -> None:
     except Unsupported:  # no Triton: recorded where it was found out
         made = device_code.Built([], {})
     c.codes = made.codes
+    ready: dict[int, Any] = {}  # equal groups share one: its images are loaded once
     for group, low in groups:
         if group.index not in made.kernels:
             del c.lowered[group.index]
             continue
         code = made.kernels[group.index]
         c.described[group.index] = (code, tuple(facts_of(low)), None)
-        c.kernels[group.index] = (low, callable_kernel(low, native.device_kernel(*code), None))
+        if id(code) not in ready:
+            ready[id(code)] = native.device_kernel(*code)
+        c.kernels[group.index] = (low, callable_kernel(low, ready[id(code)], None))
 
 
 def place_results(c: Compilation) -> None:

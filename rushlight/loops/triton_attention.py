@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rushlight.dtypes import HALVES
 from rushlight.ops import TABLE, flash
+from rushlight.ops.flash import key_of
 
 from .triton import HEAD, Source
 from .triton_words import POINTER
@@ -64,20 +65,10 @@ class Shape(NamedTuple):
 
     @property
     def key(self):
-        sizes = str(self.size) if self.size == self.value_size else f"{self.size}x{self.value_size}"
-        return ".".join(filter(None, (self.name, self.dtype, sizes, self.mode)))
+        return key_of(self.name, self.dtype, self.size, self.value_size, self.mode)
 
 
 KEY = re.compile(rf"({FORWARD}|{BACKWARD})\.({'|'.join(HALVES)})\.(\d+)(?:x(\d+))?(?:\.(causal|bias))?")
-
-
-def padded(size):
-    """The power of two that holds a head of this size, at least what a tensor core takes."""
-    return max(16, 1 << (size - 1).bit_length())
-
-
-def key_of(name, dtype, size, value_size, mode):
-    return Shape(name, dtype, padded(size), padded(value_size), mode).key
 
 
 def shape_of(key):

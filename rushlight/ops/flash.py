@@ -189,3 +189,14 @@ def spelled_backward(g, q, k, v, bias, out, logs, is_causal, scale):
 
 # No routine of csrc/rt does these: what they are where there is no kernel for them.
 SPELLED = {"flash_attention": spelled, "flash_attention_backward": spelled_backward}
+
+
+def padded(size):
+    """The power of two that holds a head of this size, at least what a tensor core takes."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def key_of(name, dtype, size, value_size, mode):
+    """The key of a GPU's kernel (loops/triton_attention.py). `mode`: "", "causal" or "bias"."""
+    size, other = padded(size), padded(value_size)
+    return ".".join(filter(None, (name, dtype, str(size) if size == other else f"{size}x{other}", mode)))

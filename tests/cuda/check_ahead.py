@@ -142,8 +142,13 @@ def choices(folder, name):
 def check_eager_products_leave_nothing():
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)
-        code = 'x = rl.ones(4, 4, device="cuda"); print((x @ x).sum().item())'
-        assert program(code, RUSHLIGHT_CACHE_DIR=folder) == "64.0"
+        code = """
+x = rl.ones(4, 4, device="cuda")
+q = rl.ones(1, 1, 16, 16, device="cuda", dtype=rl.bfloat16)
+print((x @ x).sum().item(), rl.nn.functional.scaled_dot_product_attention(q, q, q).sum().item())
+print(*(name for name in sys.modules if "triton" in name))
+"""
+        assert program(code, RUSHLIGHT_CACHE_DIR=folder) == "64.0 256.0"
         assert os.listdir(folder) == []
 
 

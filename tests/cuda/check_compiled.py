@@ -52,6 +52,22 @@ def check_every_loop_form_keeps_its_conditions():
     same_on_both(lambda x: F.layer_norm(x, (64,)).mean(1), rl.randn(20, 64))
 
 
+def check_equal_groups_load_one_image():
+    def function(x, w):
+        for _ in range(4):
+            x = rl.relu(x @ w) * 2
+        return x
+
+    inputs = [rl.randn(4, 8).cuda(), rl.randn(8, 8).cuda()]
+    run = rl.compile(function)
+    stand_in.calls()
+    run(*inputs)
+    rl.cuda.synchronize()
+    made = [line.split()[:2] for line in stand_in.calls()]
+    assert made.count(["load", "module"]) == 1, made
+    assert sum(line[0] == "launch" for line in made) == 4, made
+
+
 def many_results(x, w):
     """More than a launch writes, of one operand: each is read by a product of its own."""
     t = (x * 0.5).sigmoid()

@@ -70,9 +70,13 @@ def built(groups, capability):
 
     assert capability == 90
     codes, chosen = device_code.write_groups(groups)
-    kernels = {}
+    kernels, known = {}, {}  # equal groups share one
     for group, low in groups:
         if group.index not in chosen:  # Triton has no form for it: it runs as its operators
+            continue
+        at = chosen[group.index]
+        if at in known:
+            kernels[group.index] = known[at]
             continue
         k = low.kernel
         text = codegen.generate([("kernel_0", k, None)])
@@ -92,9 +96,9 @@ def built(groups, capability):
         made, images = record(k.name, entry=entry)
         numbers = device_loops.numbers_of(group, low)
         if numbers is not None and numbers.known:  # what Triton's variant would ask
-            real = codes[chosen[group.index]].record["variants"][0]
+            real = codes[at].record["variants"][0]
             made["variants"][0]["when"] = real["when"]
-        kernels[group.index] = made, images
+        kernels[group.index] = known[at] = made, images
     return device_code.Built(codes, kernels)
 
 
