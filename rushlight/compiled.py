@@ -360,8 +360,8 @@ def warn_once(text: str) -> None:
 WARNED: set[str] = set()
 
 
-def made_anew(tracer: Any, data: Any, dtype: Any = None) -> Any:
-    return tracer.copy_of(_core.tensor(data, dtype))
+def made_anew(tracer: Any, data: Any, dtype: Any = None, device: Any = None) -> Any:
+    return tracer.copy_of(_core.tensor(data, dtype, device))
 
 
 def emptied(tracer: Any, shape: Any, dtype: Any = None, device: Any = None) -> Any:

@@ -181,14 +181,30 @@ def empty(f: Any, shape: Any, dtype: Any = None, device: Any = None) -> Any:
 def tensor(f: Any, data: Any, dtype: Any = None, device: Any = "cpu") -> Any:
     """A tensor of constants: made anew in each run."""
     state = f.state
-    if resolve_device(f, device).type != "cpu":
-        raise unsupported("a tensor of constants on a GPU", "graphs make them on the CPU")
+    device = resolve_device(f, device)
     state.realize_all(data)
     plain = state.native(constants, data)
     example = state.native(_core.tensor, plain, dtype)
-    layout = dense(tuple(example.shape), example.dtype.name)
-    node = state.record("call_function", _core.tensor, (plain, dtype), layout=layout)
+    return tensor_of(state, plain, dtype, device, tuple(example.shape), example.dtype.name)
+
+
+def tensor_of(state: Any, plain: Any, dtype: Any, device: Any, shape: tuple, name: str) -> Any:
+    there = (device,) if device.type != "cpu" else ()
+    layout = dense(shape, name, None, str(device))
+    node = state.record("call_function", _core.tensor, (plain, dtype, *there), layout=layout)
     return state.result(node, layout, [], False)
+
+
+def moved(f: Any, x: Any, device: Any, non_blocking: Any = False) -> Any:
+    """A tensor of constants that nobody wrote to is made where it is wanted."""
+    device = resolve_device(f, device)
+    if type(x) is not TensorVar or x.layout.device == str(device):
+        return x
+    made = x.node is not None and x.node.target is _core.tensor and x.family.writer is None
+    if not made or x.layout.device != "cpu" or x.requires_grad:
+        raise unsupported(f"a move to {str(device)!r}", ONE_DEVICE)
+    plain, dtype = x.node.args[:2]
+    return tensor_of(f.state, plain, dtype, device, x.layout.shape, x.layout.dtype)
 
 
 def constants(data: Any) -> Any:
@@ -321,6 +337,7 @@ LEAVES: dict[Any, Any] = {
     randomness.manual_seed: manual_seed,
     eager.randperm: randperm,
     factories.created: created,
+    factories.moved: moved,
     recurrent.recurrent_layer: recurrent_layer,
     attention.dropped_attention: dropped_attention,
     Module._changed: changed,

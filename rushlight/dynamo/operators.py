@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import math
 import operator
+from dataclasses import replace
 from typing import Any
 
 from rushlight import _core, dtypes, eager, sym
@@ -261,8 +262,10 @@ class Operators:
         view: bool = False,
         cls: type = _core.Tensor,
     ) -> TensorVar:
-        """The tensor that a node makes."""
+        """The tensor that a node makes: where its inputs are."""
         refuse_complex(layout)
+        if self.device != layout.device and any(x.layout.device == self.device for x in inputs):
+            layout = replace(layout, device=self.device)
         grads = [x.requires_grad for x in inputs]
         needs: bool | None = False
         if differentiable and self.mode & 1 and dtypes.is_floating(layout.dtype):

@@ -150,15 +150,10 @@ def base(frame: Any, x: TensorVar) -> Any:
     raise unsupported("_base or _version of a tensor", "they are known only when the graph runs")
 
 
-DEVICE: list[Any] = []
-
-
 def device(frame: Any, x: TensorVar) -> Any:
     if x.example is not None:
         return x.example.device
-    if not DEVICE:
-        DEVICE.append(_core.empty((0,), _core.float32).device)
-    return DEVICE[0]
+    return _core.resolve_device(x.layout.device)
 
 
 GETTERS: dict[str, Any] = {

@@ -447,7 +447,8 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         out = from_numpy_copy(data)
         out = out if dtype is None else out.to(dtype)
     else:
-        out = _core.tensor(data, dtype, CPU)
+        there = _core.creation_device() if device is None else device
+        return finished(_core.tensor(data, dtype, there), requires_grad)
     return finished(moved(out, device) if creating(device) else out, requires_grad)
 
 

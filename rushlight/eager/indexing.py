@@ -95,7 +95,7 @@ def assign_masked(view, mask, value):
 
 def fill_where(view, mask, value):
     """view[mask] = value, a tensor without dims that is not read."""
-    value = op("expand")(value, view.shape)
+    value = op("expand")(moved(view, value), view.shape)
     return op("copy").inplace(view, op("where")(mask, value, view))
 
 
@@ -112,6 +112,8 @@ def prepared(view, indices, dims, value, accumulate):
                 f"[index_put] the values are {value.dtype.name}, the tensor written to is "
                 f"{view.dtype.name}: they have to be equal"
             )
+        if value.dim() == 0:
+            value = moved(view, value)
         if value.numel() != 1 or value.requires_grad:
             value = broadcast(view, indices, dims, value)
     return view, indices, value, dims, accumulate
@@ -141,7 +143,7 @@ def resolve(x, key):
     """(view, index tensors, dims of the view that they index, mask). A mask over all of the view
     is given as it is, with no index tensors.
     """
-    items = [moved(x, item) for item in entries(key)]
+    items = [moved(x, item) for item in entries(key, x.device)]
     consumed = sum(map(extent, items))
     rank = x.dim()
     if consumed > rank:
@@ -193,7 +195,7 @@ def resolve(x, key):
 
 
 def moved(x, item):
-    """Index tensors on the CPU may index tensors elsewhere."""
+    """Index tensors on the CPU, and values without dims, may go with tensors elsewhere."""
     if isinstance(item, Tensor) and item.device is not x.device and item.device.type == "cpu":
         return factories.moved(item, x.device)
     return item
@@ -208,20 +210,21 @@ def check_mask(x, mask, at):
             )
 
 
-def entries(key):
-    """The key as a list of ints, slices, None, Ellipsis and index tensors."""
+def entries(key, device):
+    """The key as a list of ints, slices, None, Ellipsis and index tensors, of which those made
+    here are on `device`."""
     if isinstance(key, list) and any(
         isinstance(k, (slice, Tensor, list, tuple)) or k is None or k is Ellipsis for k in key
     ):
         key = tuple(key)  # a list of indices is a tuple of them, as PyTorch has it
-    return [entry(k) for k in key] if isinstance(key, tuple) else [entry(key)]
+    return [entry(k, device) for k in key] if isinstance(key, tuple) else [entry(key, device)]
 
 
-def entry(k):
+def entry(k, device):
     if k is None or k is Ellipsis or isinstance(k, slice):
         return k
     if isinstance(k, bool):
-        return _core.tensor(k, _core.bool)
+        return _core.tensor(k, _core.bool, device)
     if isinstance(k, int):
         return k
     if not isinstance(k, Tensor):
@@ -234,7 +237,8 @@ def entry(k):
             k = list(k)
         if hasattr(k, "__index__") and not hasattr(k, "__len__"):
             return k.__index__()
-        k = _core.tensor([], _core.int64) if isinstance(k, (list, tuple)) and not k else made(k)
+        empty = isinstance(k, (list, tuple)) and not k
+        k = _core.tensor([], _core.int64, device) if empty else made(k, device)
     if k.dtype is _core.uint8:
         warnings.warn(
             "[index] a uint8 tensor is read as a mask, as PyTorch once did: make it a bool tensor",
@@ -250,8 +254,8 @@ def entry(k):
     return k
 
 
-def made(k):
-    """A list or an array as an index tensor."""
+def made(k, device):
+    """A list as an index tensor on the device, an array as one on the CPU."""
     if hasattr(k, "dtype") and hasattr(k, "__array__"):
         import numpy
 
@@ -260,7 +264,7 @@ def made(k):
             k = k.astype("int64")
         return _core.from_numpy(numpy.ascontiguousarray(k).reshape(k.shape))
     try:
-        return factories.tensor(k, device="cpu")
+        return factories.tensor(k, device=device)
     except (TypeError, ValueError) as error:
         raise TypeError(f"[index] {type(k).__name__} is no valid index: {error}") from None
 
@@ -313,7 +317,7 @@ def located(self, indices):
         if i is None:
             dim += 1
             continue
-        i = op("ne")(i, 0) if i.dtype is _core.uint8 else i
+        i = moved(self, op("ne")(i, 0) if i.dtype is _core.uint8 else i)
         if i.dtype is _core.bool:
             check_mask(self, i, dim)
             columns = places(i, count_of(i))
