@@ -525,8 +525,7 @@ Storage* runtime_alloc(Device device, int64_t nbytes) {
 // A floating matrix on a GPU: there will be products.
 static void matrix_made(const Layout* l) {
   if (!on_cuda(l) || !rl::is_floating(l->dtype)) return;
-  device_matrix_made = nullptr;
-  rl::cuda::ahead_begin(cuda_index(l));
+  if (!rl::cuda::ahead_begin(cuda_index(l), l->dtype)) device_matrix_made = nullptr;
 }
 
 void cuda_register() {

@@ -17,6 +17,7 @@
 #include "cublas.h"
 #include "cuda_device.h"
 #include "cuda_queue.h"
+#include "cupti.h"
 
 namespace rl::cuda {
 namespace {
@@ -29,6 +30,7 @@ struct Ahead {
   bool on = false, ended = false;
   int busy = 0;
   AheadState devices[kMaxDevices] = {};
+  DType newest[kMaxDevices] = {};  // of the program's matrices
 };
 
 thread_local bool here = false;  // one of its threads
@@ -83,11 +85,12 @@ bool stage(Ahead& a, std::string* refusal, Work&& work) {
 
 }  // namespace
 
-void ahead_begin(int device) {
+bool ahead_begin(int device, DType dtype) {
   Ahead& a = ahead();
   std::lock_guard<std::mutex> hold(a.mutex);
   AheadState& s = a.devices[device];
-  if (!a.on || a.ended || s.begun) return;
+  a.newest[device] = dtype;
+  if (!a.on || a.ended || s.begun) return a.on && !a.ended && !s.over;
   s.begun = true;
   try {
     std::thread([&a, &s, device] {
@@ -98,14 +101,24 @@ void ahead_begin(int device) {
           cublas_prepare(device);
           return std::string();
         });
-      std::lock_guard<std::mutex> hold(a.mutex);
-      s.refusal = refusal;
-      s.over = true;
-      a.changed.notify_all();
+      DType dtype;
+      {
+        std::lock_guard<std::mutex> hold(a.mutex);
+        s.refusal = refusal;
+        s.over = true;  // a product need not wait for what follows
+        dtype = a.newest[device];
+        a.changed.notify_all();
+      }
+      if (refusal.empty() && !activities_on())  // a profile has what the program does
+        stage(a, &refusal, [device, dtype] {
+          cublas_warm(device, dtype);
+          return std::string();
+        });
     }).detach();
   } catch (const std::system_error&) {  // no more threads for this process: it does without
     s.over = true;
   }
+  return !s.over;
 }
 
 AheadState ahead_state(int device, bool wait) {
