@@ -387,7 +387,7 @@ PyObject* ahead(PyObject*, PyObject* args) {
     cuda::check_device(device);
     cuda::AheadState state;
     run_released(nullptr, 0, [&] {
-      cuda::ahead_begin(device, DType::Float32);
+      cuda::ahead_begin(device);
       state = cuda::ahead_state(device, wait);
     });
     return Py_BuildValue("OOs", state.begun ? Py_True : Py_False,

@@ -525,7 +525,8 @@ Storage* runtime_alloc(Device device, int64_t nbytes) {
 // A floating matrix on a GPU: there will be products.
 static void matrix_made(const Layout* l) {
   if (!on_cuda(l) || !rl::is_floating(l->dtype)) return;
-  if (!rl::cuda::ahead_begin(cuda_index(l), l->dtype)) device_matrix_made = nullptr;
+  device_matrix_made = nullptr;
+  rl::cuda::ahead_begin(cuda_index(l));
 }
 
 void cuda_register() {

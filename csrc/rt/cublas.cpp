@@ -151,7 +151,6 @@ struct DeviceGemm {
   std::vector<Ready> ready;  // by device, alignment, TF32, and how the bias comes
 
   ~DeviceGemm() {
-    if (ready.empty()) return;
     queue_drain();
     Library& l = library();
     for (Ready& r : ready) {
@@ -173,21 +172,6 @@ struct DeviceGemm {
     return made;
   }
 
-  int compute_type() const {
-    return dtype == DType::Float64                 ? kCompute64
-           : dtype == DType::Float32 && allow_tf32 ? kComputeTf32
-                                                   : kCompute32;
-  }
-
-  void describe(Ready* r) const {
-    Library& l = library();
-    const int scale = dtype == DType::Float64 ? kReal64 : kReal32;
-    check_status(l.description_create(&r->description, compute_type(), scale), op.c_str(),
-                 "cublasLtMatmulDescCreate");
-    l.description_set(r->description, kTransA, &first.op, sizeof(int));
-    l.description_set(r->description, kTransB, &second.op, sizeof(int));
-  }
-
   Ready& get(int device, const void* x, const void* y, const void* c, const void* d, bool epilogue,
              bool from_whole) {
     const int aligned[4] = {alignment(y), alignment(x), alignment(c), alignment(d)};
@@ -202,8 +186,14 @@ struct DeviceGemm {
     const Handle handle = handle_of(device, op.c_str());
     Ready r{};
     r.key = key;
-    const int compute = compute_type();
-    describe(&r);
+    const bool wide = dtype == DType::Float64;
+    const int compute = wide                                    ? kCompute64
+                        : dtype == DType::Float32 && allow_tf32 ? kComputeTf32
+                                                                : kCompute32;
+    check_status(l.description_create(&r.description, compute, wide ? kReal64 : kReal32),
+                 op.c_str(), "cublasLtMatmulDescCreate");
+    l.description_set(r.description, kTransA, &first.op, sizeof(int));
+    l.description_set(r.description, kTransB, &second.op, sizeof(int));
     if (epilogue) {
       const int bias_type = type_of(out_dtype);
       l.description_set(r.description, kEpilogue, &kBias, sizeof(int));
@@ -301,38 +291,6 @@ void cublas_prepare(int device) {
   if (!cublas().missing().empty()) return;
   ready(device);
   handle_of(device, "prepare");
-}
-
-void cublas_warm(int device, DType dtype) {
-  constexpr int64_t kSide = 64, kMatrix = kSide * kSide * 8;
-  const Driver& d = ready(device);
-  const Handle handle = handle_of(device, "prepare");
-  DeviceGemm g;
-  g.op = "prepare";
-  g.dtype = g.out_dtype = dtype;
-  g.b = 1;
-  g.m = g.n = g.k = kSide;
-  g.first = g.second = g.out = {kOpN, kSide, kSide, kSide, 0};
-  g.bias = DeviceGemm::None;
-  DeviceGemm::Ready r{};
-  g.describe(&r);
-  for (Matrix* x : {&r.a, &r.b, &r.c, &r.d}) *x = g.matrix(g.out, dtype);
-  const int aligned[4] = {256, 256, 256, 256};
-  r.choice = g.ask(handle, r, aligned);
-  Address at = 0;
-  Stream stream = nullptr;
-  // Neither is given back: to free memory waits for all that is queued.
-  if (r.choice.workspace <= kWorkspace / 16 &&
-      !d.allocate(&at, 3 * kMatrix + r.choice.workspace) && !d.stream_create(&stream, 1, 0)) {
-    const auto place = [&](int64_t i) { return reinterpret_cast<void*>(at + i * kMatrix); };
-    const Product p{r.description, {r.a, r.b, r.c, r.d}, r.choice, place(3),
-                    place(0),      place(1),             place(2), nullptr,
-                    place(2),      {1, 0},               dtype == DType::Float64};
-    p.run(device, stream);
-    d.stream_synchronize(stream);
-  }
-  library().description_destroy(r.description);
-  for (Matrix x : {r.a, r.b, r.c, r.d}) library().matrix_destroy(x);
 }
 
 bool tf32_allowed(int set) {

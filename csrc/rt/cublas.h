@@ -12,9 +12,6 @@ namespace rl::cuda {
 VendorLibrary& cublas();
 // What its first product would wait for: opened, and its handle made. Any thread may call it.
 void cublas_prepare(int device);
-// A small product of that dtype, of nobody's numbers on a stream of its own: the library loads what
-// its first product of a dtype needs (about 0.1 s). Keeps 100 KB of the device's memory.
-void cublas_warm(int device, DType dtype);
 // of float32 products; 0 or 1 sets it first; returns what was
 bool tf32_allowed(int set = -1);
 bool device_gemm_takes(DType operands, DType out);  // and the library is there

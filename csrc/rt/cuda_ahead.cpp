@@ -17,7 +17,6 @@
 #include "cublas.h"
 #include "cuda_device.h"
 #include "cuda_queue.h"
-#include "cupti.h"
 
 namespace rl::cuda {
 namespace {
@@ -30,7 +29,6 @@ struct Ahead {
   bool on = false, ended = false;
   int busy = 0;
   AheadState devices[kMaxDevices] = {};
-  DType newest[kMaxDevices] = {};  // of the program's matrices
 };
 
 thread_local bool here = false;  // one of its threads
@@ -85,12 +83,11 @@ bool stage(Ahead& a, std::string* refusal, Work&& work) {
 
 }  // namespace
 
-bool ahead_begin(int device, DType dtype) {
+void ahead_begin(int device) {
   Ahead& a = ahead();
   std::lock_guard<std::mutex> hold(a.mutex);
   AheadState& s = a.devices[device];
-  a.newest[device] = dtype;
-  if (!a.on || a.ended || s.begun) return a.on && !a.ended && !s.over;
+  if (!a.on || a.ended || s.begun) return;
   s.begun = true;
   try {
     std::thread([&a, &s, device] {
@@ -101,24 +98,14 @@ bool ahead_begin(int device, DType dtype) {
           cublas_prepare(device);
           return std::string();
         });
-      DType dtype;
-      {
-        std::lock_guard<std::mutex> hold(a.mutex);
-        s.refusal = refusal;
-        s.over = true;  // a product need not wait for what follows
-        dtype = a.newest[device];
-        a.changed.notify_all();
-      }
-      if (refusal.empty() && !activities_on())  // a profile has what the program does
-        stage(a, &refusal, [device, dtype] {
-          cublas_warm(device, dtype);
-          return std::string();
-        });
+      std::lock_guard<std::mutex> hold(a.mutex);
+      s.refusal = refusal;
+      s.over = true;
+      a.changed.notify_all();
     }).detach();
   } catch (const std::system_error&) {  // no more threads for this process: it does without
     s.over = true;
   }
-  return !s.over;
 }
 
 AheadState ahead_state(int device, bool wait) {

@@ -1,20 +1,16 @@
 // What a process that multiplies matrices on a GPU pays for once, on a thread of its own: cuBLASLt
-// is opened (a library of half a gigabyte), its handle made, and what products of the program's dtype
-// need is loaded.
+// is opened (a library of half a gigabyte) and its handle made.
 //
 // Nobody asks for it who might not need it: a process that fails there hears of it from its first
 // product, which tries again.
 #pragma once
 #include <string>
 
-#include "dtype.h"
-
 namespace rl::cuda {
 
 // Returns at once; at most one thread a device. Nothing happens where RUSHLIGHT_CUDA_AHEAD=0, or
-// where the process has one processor: there is nobody to do it beside. `dtype`: of the program's
-// newest matrix. Returns whether to hear of the next one is of use.
-bool ahead_begin(int device, DType dtype);
+// where the process has one processor: there is nobody to do it beside.
+void ahead_begin(int device);
 
 struct AheadState {
   bool begun, over;

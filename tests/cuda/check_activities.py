@@ -1,5 +1,4 @@
 """What a GPU did, as CUPTI tells it: owners, times on our clock, copies, graphs, lost records."""
-# settings: RUSHLIGHT_CUDA_AHEAD=0
 
 import ctypes
 import json

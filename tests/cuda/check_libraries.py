@@ -1,7 +1,6 @@
 """Matrix products by the stand-in of cuBLASLt and convolutions by that of cuDNN: every way that
 operands lie, biases, TF32, and what the libraries do not take.
 """
-# settings: RUSHLIGHT_CUDA_AHEAD=0
 
 import ctypes
 import os
