@@ -116,7 +116,7 @@ IDS: dict[str, Id] = {i.id: i for i in (
         "CUPTI cannot be used, so a GPU's times are those between events."),
     Id("device.no_gpu", "nvidia_gpu", "No NVIDIA GPU or driver was found."),
     Id("path.mode_not_taken", "aten", "The program ran in the other mode."),
-    Id("path.device_not_used", "aten", "No tensor of this program was on that device."),
+    Id("path.device_not_used", "aten", "The path of this program does not lead over that device."),
     Id("path.nothing_recorded", "aten",
         "The stage belongs to the path, and the run left no record of it."),
 )}

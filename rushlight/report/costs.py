@@ -36,6 +36,7 @@ class CostPart:
 class Cost:
     name: str
     how: str  # generated, eager kernel or library routine
+    host: bool = False  # it ran on the CPU, in a run that used a GPU
     calls: int = 0
     ns: int = 0
     moved_bytes: int = 0
@@ -53,17 +54,19 @@ def costs(calls: Calls, captures: Sequence[Capture]) -> list[Cost]:
     """Of Rushlight's own calls."""
     everything = calls.everything
     steps = {g.label: g.steps for c in captures for g in c.graphs}
-    rows: dict[tuple[str, str], Cost] = {}
-    parts: dict[tuple[str, str, str], CostPart] = {}
+    used_gpu = bool(calls.device_times.by)
+    rows: dict[tuple[str, str, bool], Cost] = {}
+    parts: dict[tuple[str, str, bool, str], CostPart] = {}
     for call in everything:
         generated = call.kind == "fused"
         if not generated and not (call.route in ("kernel", "library") and call.ran):
             continue
         graph, step, line = _place(call, everything)
         name = call.operator if generated else call.ran
-        key = (graph if generated else "", name)
+        host = used_gpu and not call.device_ns
+        key = (graph if generated else "", name, host)
         how = GENERATED if generated else KERNEL if call.route == "kernel" else ROUTINE
-        row = rows.setdefault(key, Cost(name, how))
+        row = rows.setdefault(key, Cost(name, how, host))
         part = parts.get((*key, graph))
         if part is None:
             part = parts[(*key, graph)] = CostPart(graph)
@@ -137,15 +140,15 @@ _SUMMED = ("calls", "ns", "moved_bytes", "operations", "first_calls", "first_ns"
 
 
 def summed(rows: list[Cost]) -> list[Cost]:
-    """Rows with the sums of their parts, costliest first."""
+    """Rows with the sums of their parts, costliest first, those of the host behind a GPU's."""
     for row in rows:
         row.parts.sort(key=lambda p: (-p.ns, -p.first_ns))
         for name in _SUMMED:
             setattr(row, name, sum(getattr(part, name) for part in row.parts))
         for part in row.parts:
             _join(row.lines, part.lines)
-    return sorted(rows, key=lambda r: (-r.ns, -r.first_ns, r.name))
+    return sorted(rows, key=lambda r: (r.host, -r.ns, -r.first_ns, r.name))
 
 
 def _join(known: list[str], more: Sequence[str]) -> None:
-    known += [line for line in dict.fromkeys(more) if line not in known]
+    known += [line for line in dict.fromkeys(more) if line and line not in known]

@@ -111,7 +111,7 @@ def launches(calls: Calls) -> tuple[list[dict[str, Any]], int]:
     left out in the middle. Times are the host's; `device_work` has the device's own. `call`: that
     of compiled code which a launch was made in."""
     everything = calls.everything
-    ran = [c for c in everything if _gives_work(c)]
+    ran = [c for c in everything if _gives_work(c, everything)]
     begun = ran[0].start if ran else 0
     left_out = max(0, len(ran) - LAUNCHES)
     if left_out:
@@ -144,15 +144,18 @@ def _call_of(call: Call, everything: Calls, nth: Mapping[int, str]) -> str:
         above = everything.by_id[above.parent]
 
 
-def _gives_work(call: Call) -> bool:
-    return call.route in ("kernel", "library") or call.kind == "read"
+def _gives_work(call: Call, everything: Calls) -> bool:
+    """Not what ran on the CPU, in a run whose times of a GPU are known."""
+    on_cpu = bool(everything.device_times.by) and not call.device_ns
+    return call.kind == "read" or (call.route in ("kernel", "library") and not on_cpu)
 
 
 def device_work(calls: Calls) -> tuple[list[dict[str, Any]], int]:
     """What the device did, in order, as CUPTI tells it; and how many are left out in the middle.
     `at` as in `launches`; `queued`: from the launch to the start."""
     done = activities_of(calls)
-    begun = next((c.start for c in calls.everything if _gives_work(c)), 0)
+    everything = calls.everything
+    begun = next((c.start for c in everything if _gives_work(c, everything)), 0)
     left_out = max(0, len(done) - LAUNCHES)
     if left_out:
         done = done[: LAUNCHES // 2] + done[-LAUNCHES // 2 :]

@@ -39,17 +39,18 @@ function marksOf(a, i) {
 // that made a plan are apart: first_calls, first_ns.
 function kernelRows() {
   const graphs = new Map(run.captures.flatMap(c => c.graphs.map(g => [g.label, [c, g]])));
-  return run.costs.flatMap(k => k.parts.map(p => costRow(k, p, graphs.get(p.graph)))).sort((a, b) => b.ns - a.ns || b.first_ns - a.first_ns);
+  return run.costs.flatMap(k => k.parts.map(p => costRow(k, p, graphs.get(p.graph)))).sort((a, b) => a.host - b.host || b.ns - a.ns || b.first_ns - a.first_ns);
 }
 function costRow(k, p, [c, g] = []) {
   const steps = g ? p.steps.map(i => g.steps[i]) : [];
   const keys = g ? steps.flatMap(s => stepKeysOf(c, s)) : p.lines.flatMap(l => { const at = placeOf(l); return at ? [`L|${at[0].user}:${at[1] + 1}`] : []; });
-  return {name: k.name, how: k.how, graph: g, calls: p.calls, ns: p.ns, first_calls: p.first_calls, first_ns: p.first_ns, moved: p.moved_bytes, operations: p.operations,
+  return {name: k.name, how: k.how, host: k.host, graph: g, calls: p.calls, ns: p.ns, first_calls: p.first_calls, first_ns: p.first_ns, moved: p.moved_bytes, operations: p.operations,
     lines: p.lines, steps, keys: [...new Set(keys)]};
 }
-// All of them: {calls, ns} of calls that had their plan, {first_calls, first_ns} of those that made it.
+// All of them but the CPU's in a run of a GPU: {calls, ns} of calls that had their plan, {first_calls,
+// first_ns} of those that made it.
 function kernelSums() {
-  const sum = name => run.costs.reduce((n, k) => n + k[name], 0);
+  const sum = name => run.costs.reduce((n, k) => n + (k.host ? 0 : k[name]), 0);
   return {calls: sum("calls"), ns: sum("ns"), first_calls: sum("first_calls"), first_ns: sum("first_ns")};
 }
 const firstCalls = s => s.first_calls ? `${ns(s.first_ns)} in ${count(s.first_calls, "call")} that made a plan first` : "";
@@ -130,7 +131,9 @@ function drawShort() {
   const compiled = run.captures.flatMap(c => c.graphs.flatMap(g => g.steps.flatMap(s => s.lines)));
   const skipped = tally(run.refusals.filter(r => /^fallback\.(graph|tape|recurrent|sizes|aliasing)$|^capture\.(skip|recompile_limit)/.test(r.id)));
   const breaks = distinctBreaks();
+  const calledAt = run.functions.filter(f => run.captures.some(c => c.function === f.function && c.graphs.length)).flatMap(f => f.where);
   if (compiled.length) add("Compiled lines", some(ranges(compiled), FEW));
+  else if (calledAt.length) add("Compiled lines", "none of your own, but what is called at ", some(ranges(calledAt), FEW));
   else add("Compiled lines", run.captures.length || run.functions.length ? "none of them" : "none: nothing was compiled in this run. torch.compile(model) or --mode compile does it.");
   const why = [...breaks, ...skipped];
   if (why.length) add("Not compiled", list(why.map(b => [placeButton(b.where), " ", b.what + (b.count > 1 ? b.ended ? ` (it ended ${b.count} captures)` : ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8));

@@ -4,7 +4,7 @@
 
 function limits(r) {  // shares of two limits: what the memory moves, what products compute
   const l = data.limits;
-  if (!l || !r.ns || !(r.moved || r.operations && l.operations_per_ns)) return null;
+  if (!l || r.host || !r.ns || !(r.moved || r.operations && l.operations_per_ns)) return null;
   return {moved: r.moved / r.ns / l.bytes_per_ns, computed: l.operations_per_ns ? (r.operations || 0) / r.ns / l.operations_per_ns : 0};
 }
 const limitOf = r => { const l = limits(r); return l && Math.max(l.moved, l.computed); };
@@ -78,7 +78,7 @@ function showPass(pass) { kernelFilter(pass); $("kernels").scrollIntoView(); }
 function passSums() {
   const sums = new Map();
   for (const pass of ["forward", "backward", "outside graphs"]) sums.set(pass, {rows: 0, calls: 0, ns: 0, first_calls: 0, first_ns: 0});
-  for (const r of kernelRows()) { const s = sums.get(passOf(r.graph)); s.rows++; for (const k of ["calls", "ns", "first_calls", "first_ns"]) s[k] += r[k]; }
+  for (const r of kernelRows()) if (!r.host) { const s = sums.get(passOf(r.graph)); s.rows++; for (const k of ["calls", "ns", "first_calls", "first_ns"]) s[k] += r[k]; }
   for (const [pass, s] of sums) if (!s.rows) sums.delete(pass);
   return sums;
 }
@@ -90,8 +90,8 @@ function drawKernels(add) {
     bar.replaceChildren(choice("", `all: ${ns(kernelSums().ns)}`), ...[...sums].map(([name, s]) => choice(name, `${name}: ${ns(s.ns)}`)));
     told.textContent = `${kernelSumText(sum)}. A row is what one graph called of a kernel or routine; shares are of this sum. A title sorts. ${limitsText()}`;
     body.replaceChildren(table([["what"], ["pass, graph"], ["calls", 1], ["time", 1], ["share", 1], ["a call", 1], ["made a plan", 1], ["makes"], ["of the limit"], ["your lines"]],
-      kept.map(r => [cell(r.name, [sourceButton(r), h("span", {class: "dim rate"}, r.how)]), cell(passOf(r.graph) + (r.graph ? r.graph.label : ""), r.graph ? h("span", {class: "keep"}, passOf(r.graph), " ", graphButton(r.graph)) : passOf(r.graph)), cell(r.calls, r.calls.toLocaleString("en")), cell(r.ns, ns(r.ns)),
-        cell(r.ns / (sum.ns || 1), `${three(100 * r.ns / (sum.ns || 1))} %`), cell(r.calls ? r.ns / r.calls : null, r.calls ? ns(r.ns / r.calls) : ""), cell(r.first_ns, r.first_calls ? h("span", {title: `${count(r.first_calls, "call")} made a plan first`}, `${r.first_calls}: ${ns(r.first_ns)}`) : ""), result(r), cell(limitOf(r), limitShare(r)), linesOf(r)])));
+      kept.map(r => [cell(r.name, [sourceButton(r), h("span", {class: "dim rate"}, r.host ? `${r.how}, on the CPU` : r.how)]), cell(passOf(r.graph) + (r.graph ? r.graph.label : ""), r.graph ? h("span", {class: "keep"}, passOf(r.graph), " ", graphButton(r.graph)) : passOf(r.graph)), cell(r.calls, r.calls.toLocaleString("en")), cell(r.ns, ns(r.ns)),
+        cell(r.host ? null : r.ns / (sum.ns || 1), r.host ? "" : `${three(100 * r.ns / (sum.ns || 1))} %`), cell(r.calls ? r.ns / r.calls : null, r.calls ? ns(r.ns / r.calls) : ""), cell(r.first_ns, r.first_calls ? h("span", {title: `${count(r.first_calls, "call")} made a plan first`}, `${r.first_calls}: ${ns(r.first_ns)}`) : ""), result(r), cell(limitOf(r), limitShare(r)), linesOf(r)])));
   };
   kernelFilter("");
   add("Kernels and library routines, costliest first", rows.length ? h("div", {id: "kernels"}, bar, told, body) : none("No kernel ran."));

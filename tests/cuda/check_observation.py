@@ -46,4 +46,22 @@ def check_explain_has_launches_and_waits_with_their_lines():
     assert [e["at"] for e in events] == sorted(e["at"] for e in events)
 
 
+def check_what_ran_on_the_cpu_beside_stands_behind_and_is_no_launch():
+    def program():
+        x = rl.full((200, 200), 0.5)
+        x = (x.exp() + 1).to("cuda")
+        return (x + 1).sum().item()
+
+    explained = rl.explain(program)()
+    costs = explained.observed.costs
+    on_host = [c.name for c in costs if c.host]
+    assert "exp.float32.T" in on_host and not costs[0].host
+    assert {c.name for c in costs if not c.host} == {"add.float32.TN", "sum.float32.T"}
+    assert [c.host for c in costs] == sorted(c.host for c in costs)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', explained.page(), re.S)[1])
+    assert not any("exp" in e["name"] for e in data["device_events"])
+    kernels = next(s for s in explained.observed.stages if s.id == "aten_cpu")
+    assert not kernels.taken and "stand behind the GPU's" in kernels.sentence
+
+
 stand_in.main(globals())

@@ -9,7 +9,9 @@ import rushlight as rl
 from rushlight import reasons
 from rushlight.report import path, terminal
 from rushlight.report.captures import distinct_breaks
+from rushlight.report.costs import costs_of_tables
 from rushlight.report.origins import variables
+from rushlight.report.table import KernelRow
 from rushlight.report.words import ns
 
 
@@ -250,3 +252,9 @@ def test_variables_of_a_long_head_are_none_and_take_no_time():
     text = head + "    x, y: f32[2] = ops.f(a)\n    return x\n"
     assert variables("python", text) == {4: ["x", "y"]}
     assert time.perf_counter() - begun < 1
+
+
+def test_a_routine_without_a_known_line_has_none():
+    row = KernelRow("k", 2, 9, 0, 2, 9, 0, 0, ["add"], {})
+    (cost,) = costs_of_tables((), [row], {"k": ["a.py:3", ""]})
+    assert cost.lines == ["a.py:3"] and not cost.host

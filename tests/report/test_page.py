@@ -530,6 +530,29 @@ def test_each_launch_says_the_call_of_compiled_code_that_made_it():
 
 
 @pytest.mark.slow
+def test_what_ran_on_the_cpu_is_not_measured_by_a_gpu_and_a_library_s_lines_are_called_somewhere(
+    show, content
+):
+    tab = show(content)
+    told = tab.evaluate(
+        """() => { const k = run.costs[0], at = new Map([...document.querySelectorAll(
+            "#shortbody dt")].map(t => [t.textContent, t.nextSibling.textContent]));
+        const before = kernelSums().ns;
+        run.costs.push({...k, name: "host", host: true, ns: 1e12});
+        for (const g of run.captures.flatMap(c => c.graphs)) for (const s of g.steps) s.lines = [];
+        drawShort();
+        const now = new Map([...document.querySelectorAll("#shortbody dt")].map(
+            t => [t.textContent, t.nextSibling.textContent]));
+        const last = kernelRows().at(-1);
+        return [before === kernelSums().ns, last.name, limitShare(last),
+            at.get("Longest kernel") === now.get("Longest kernel"), now.get("Compiled lines")]; }"""
+    )
+    assert told[0] and told[1] == "host" and told[2] == "" and told[3]
+    assert told[4].startswith("none of your own, but what is called at ")
+    assert "test_page.py" in told[4] and not tab.errors
+
+
+@pytest.mark.slow
 def test_one_call_is_drawn_on_host_and_device(show, content):
     tab = show(content)
     tab.evaluate(
