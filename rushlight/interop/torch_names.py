@@ -6,6 +6,7 @@ Storages reach these functions as UntypedStorage objects whose memory is there a
 
 import math
 import warnings
+from weakref import WeakKeyDictionary
 
 from rushlight import _core, eager, nn
 from rushlight.eager.storage import STORAGES as DTYPES
@@ -29,19 +30,47 @@ def ints(x, what):
     return tuple(x)
 
 
-def rebuild_tensor(storage, offset, size, stride, requires_grad=False, hooks=None, *more):
-    return tensor_on(storage, storage, offset, size, stride, requires_grad)
+def rebuild_tensor(storage, offset, size, stride, requires_grad=False, hooks=None, marks=None):
+    return tensor_on(storage, storage, offset, size, stride, requires_grad, marks)
 
 
-def rebuild_tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype, *more):
+def rebuild_tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype, marks=None):
     demand(isinstance(dtype, _core.dtype), "_rebuild_tensor_v3")
-    return tensor_on(storage, dtype, offset, size, stride, requires_grad)
+    return tensor_on(storage, dtype, offset, size, stride, requires_grad, marks)
 
 
-def tensor_on(storage, kind, offset, size, stride, requires_grad):
+def tensor_on(storage, kind, offset, size, stride, requires_grad, marks=None):
+    """marks: {"conj": True}, {"neg": True}: the tensor is the conjugate, or the negative, of what
+    lies in memory."""
     demand(isinstance(storage, UntypedStorage) and type(offset) is int, "a tensor")
     dtype = kind.dtype if isinstance(kind, UntypedStorage) else kind
+    demand(marks is None or isinstance(marks, dict), "a tensor")
+    for mark, on in (marks or {}).items():
+        demand(mark in ("conj", "neg") and isinstance(on, bool), "the marks of a tensor")
+        storage = marked(storage, dtype, mark) if on else storage
     out = storage.tensor(dtype, offset, ints(size, "a shape"), ints(stride, "strides"))
+    return out.requires_grad_() if requires_grad is True else out
+
+
+_MARKED = WeakKeyDictionary()  # a storage -> {(dtype, mark): the storage of its numbers so}
+
+
+def marked(storage, dtype, mark):
+    """The numbers of a storage conjugated or negated: once each, however many tensors have them."""
+    demand(dtype.is_complex if mark == "conj" else dtype is not _core.bool, f"a {mark} tensor")
+    found = _MARKED.setdefault(storage, {})
+    if (dtype, mark) not in found:
+        flat = storage.tensor(dtype, 0, (storage.nbytes() // dtype.itemsize,), (1,))
+        found[dtype, mark] = UntypedStorage(flat.conj().clone() if mark == "conj" else -flat)
+    return found[dtype, mark]
+
+
+def rebuild_meta(dtype, size, stride, requires_grad):
+    """A tensor without data."""
+    demand(isinstance(dtype, _core.dtype), "a meta tensor")
+    size, stride = ints(size, "a shape"), ints(stride, "strides")
+    demand(len(size) == len(stride) and min(size + stride, default=0) >= 0, "a meta tensor")
+    out = eager.empty_strided(size, stride, dtype=dtype, device="meta")
     return out.requires_grad_() if requires_grad is True else out
 
 
@@ -101,6 +130,7 @@ for _module, _name, _value, _make in (
     ("torch._utils", "_rebuild_tensor", rebuild_tensor, rebuild_tensor),
     ("torch._utils", "_rebuild_tensor_v2", rebuild_tensor, rebuild_tensor),
     ("torch._utils", "_rebuild_tensor_v3", rebuild_tensor_v3, rebuild_tensor_v3),
+    ("torch._utils", "_rebuild_meta_tensor_no_storage", rebuild_meta, rebuild_meta),
     ("torch._utils", "_rebuild_parameter", rebuild_parameter, rebuild_parameter),
     ("torch._utils", "_rebuild_parameter_with_state", rebuild_parameter, rebuild_parameter),
     ("torch._tensor", "_rebuild_from_type_v2", rebuild_from_type, rebuild_from_type),

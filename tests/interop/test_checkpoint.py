@@ -386,6 +386,24 @@ def test_we_read_what_pytorch_writes(oracle, path):
     assert type(rushlight.load(path)) is nn.Buffer and not rushlight.load(path).persistent
 
 
+def test_tensors_that_are_not_what_lies_in_memory(oracle, path):
+    """PyTorch saves a conjugate or negative view as its memory and a mark, and a meta tensor as
+    its description."""
+    z = oracle.tensor([1 + 2j, -3j, 4 + 0.5j])
+    saved = {"conj": z.conj(), "part": z.conj()[1:], "plain": z, "neg": z.clone().conj().imag}
+    meta = oracle.empty_strided((2, 3), (1, 2), dtype=oracle.bfloat16, device="meta")
+    oracle.save({**saved, "meta": meta}, path)
+    for weights_only in (True, False):
+        loaded = rushlight.load(path, weights_only=weights_only)
+        got = loaded.pop("meta")
+        assert got.is_meta and got.stride() == (1, 2) and got.dtype is rushlight.bfloat16
+        assert {k: x.tolist() for k, x in loaded.items()} == {
+            k: x.tolist() for k, x in saved.items()
+        }
+        loaded["conj"].fill_(7)
+        assert loaded["part"].tolist() == [7, 7] and loaded["plain"].tolist() == z.tolist()
+
+
 def test_files_without_checksums_are_read(oracle, path):
     before = oracle.serialization.get_crc32_options()
     oracle.serialization.set_crc32_options(False)
