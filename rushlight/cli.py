@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run",
         help="run a script written for PyTorch: `import torch` means Rushlight",
-        usage="rushlight run SCRIPT [ARGS] [--report FILE]",
+        usage="rushlight run {SCRIPT | -m MODULE} [ARGS] [--report FILE]",
         allow_abbrev=False,
     )
     run.add_argument("--report", metavar="FILE", help="write the names that are missing, as JSON")
@@ -172,7 +172,7 @@ def split_script(words: Sequence[str]) -> tuple[list[str], list[str]]:
         elif word in with_value:
             value = next(rest, None)
             ours += [word] if value is None else [word, value]
-        elif script or not word.startswith("-"):
+        elif script or not word.startswith("-") or (words[0], word) == ("run", "-m"):
             script.append(word)
         else:
             ours.append(word)  # unknown, before the script: argparse says so
@@ -284,13 +284,16 @@ def _explain_torch(options: argparse.Namespace, script: str, args: list[str]) ->
 
 
 def _run(options: argparse.Namespace, script: Sequence[str]) -> int:
-    if not script or not os.path.isfile(script[0]):
-        said = f"no such script: {script[0]}" if script else "give a script"
+    module = script[:1] == ["-m"]
+    script = script[1:] if module else script
+    if not script or not module and not os.path.isfile(script[0]):
+        asked = "the name of a module" if module else "a script"
+        said = f"no such script: {script[0]}" if script else f"give {asked}"
         print(f"rushlight run: {said}", file=sys.stderr)
         return 2
     from rushlight import scripts
 
-    return scripts.run_as_torch(script[0], list(script[1:]), options.report)
+    return scripts.run_as_torch(script[0], list(script[1:]), options.report, module)
 
 
 def _bisect(options: argparse.Namespace, script: Sequence[str]) -> int:

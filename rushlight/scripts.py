@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -102,24 +102,28 @@ def run_torch_script(script: str, args: list[str], mode: str = "") -> tuple[Any,
     return recording, code
 
 
-def execute(script: str, args: list[str], around: Any = None) -> int:
-    """Runs a script as `python script args` would, within the context manager `around`. Returns the
-    exit code."""
+def execute(script: str, args: list[str], around: Any = None, module: bool = False) -> int:
+    """Runs a script as `python script args` would (`module`: as `python -m script args`), within
+    the context manager `around`. Returns the exit code."""
     import os
     import runpy
 
     argv, path0 = sys.argv, sys.path[0]
-    sys.argv, sys.path[0] = [script, *args], os.path.dirname(os.path.abspath(script))
+    place = os.getcwd() if module else os.path.dirname(os.path.abspath(script))
+    sys.argv, sys.path[0] = [script, *args], place
     code = 0
     try:
         with around or nullcontext():
-            runpy.run_path(script, run_name="__main__")
+            if module:
+                runpy.run_module(script, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
         code = _exit_code(end)
     except KeyboardInterrupt:
         code = 130
     except BaseException as error:
-        _print_traceback(error, script)
+        _print_traceback(error)
         code = 1
     finally:
         sys.argv, sys.path[0] = argv, path0
@@ -127,25 +131,52 @@ def execute(script: str, args: list[str], around: Any = None) -> int:
     return code
 
 
-def run_as_torch(script: str, args: list[str], report: str | None = None) -> int:
-    """Runs a script for which `import torch` means Rushlight; says what it asked for and is not
-    here, and writes that to `report` as JSON. Returns the exit code."""
-    import json
+def run_as_torch(
+    script: str, args: list[str], report: str | None = None, module: bool = False
+) -> int:
+    """Runs a script (or a module by its name) for which `import torch` means Rushlight; says what
+    it asked for and is not here, and writes that to `report` as JSON: whenever a name is added, so
+    that it is there however the program ends. Returns the exit code; 2 where the report cannot be
+    written, before anything is run."""
+    import os
 
     from rushlight.interop import shim
+    from rushlight.interop.torch_children import same_in_children
 
     shim.install()
-    code = execute(script, args)
+    process = os.getpid()
+
+    def write(code: int | None = None) -> None:
+        if report is not None and os.getpid() == process:
+            _write_report(report, script, code, shim.missing.values())
+
+    try:
+        if report is None or os.path.isfile(report) or not os.path.exists(report):
+            write()
+            shim.listeners.append(write)
+    except OSError as error:
+        print(f"rushlight run: the report cannot be written: {error}", file=sys.stderr)
+        return 2
+    try:
+        code = execute(script, args, same_in_children(), module)
+    finally:
+        shim.listeners.clear()
     missing = list(shim.missing.values())
     if missing and code:
         print(f"rushlight run: {len(missing)} names are not in Rushlight:", file=sys.stderr)
         for name, near, where in missing[:20]:
             print(f"  {name}{shim.near_text(near)}, asked for at {where}", file=sys.stderr)
-    if report is not None:
-        rows = [{**one._asdict(), "near": list(one.near)} for one in missing]
-        with open(report, "w", encoding="utf-8") as file:
-            json.dump({"script": script, "exit": code, "missing": rows}, file, indent=1)
+    write(code)
     return code
+
+
+def _write_report(report: str, script: str, code: int | None, missing: Iterable[Any]) -> None:
+    """`code`: None while the program runs."""
+    import json
+
+    rows = [{**one._asdict(), "near": list(one.near)} for one in missing]
+    with open(report, "w", encoding="utf-8") as file:
+        json.dump({"script": script, "exit": code, "missing": rows}, file, indent=1)
 
 
 def _exit_code(end: SystemExit) -> int:
@@ -158,15 +189,14 @@ def _exit_code(end: SystemExit) -> int:
     return 1
 
 
-def _print_traceback(error: BaseException, script: str) -> None:
-    import os
+def _print_traceback(error: BaseException) -> None:
+    """Without the frames that come before the script's own."""
     import traceback
 
-    walk, start = error.__traceback__, error.__traceback__
-    while walk is not None:
-        file = walk.tb_frame.f_code.co_filename
-        if os.path.abspath(file) == os.path.abspath(script):
-            start = walk
+    start = error.__traceback__
+    while start is not None:
+        file = start.tb_frame.f_code.co_filename
+        if file != __file__ and "runpy" not in file:
             break
-        walk = walk.tb_next
+        start = start.tb_next
     traceback.print_exception(type(error), error, start)

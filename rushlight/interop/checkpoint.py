@@ -23,6 +23,7 @@ from rushlight.eager.storage import UntypedStorage, storage_of
 from .archive import Archive, CheckpointError, preamble, write
 from .safe_globals import known_global, may_build
 from .torch_names import NAMES, STORAGES, StorageType, build_numpy
+from .torch_version import TorchVersion
 from .unpickler import Unpickler
 
 DEFAULT_PROTOCOL = 2
@@ -75,6 +76,8 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]
             return self.reduce_tensor(x)
         if type(x) is eager.Size:
             return NAMED["Size"], (tuple(x),)
+        if type(x) is TorchVersion:
+            return NAMED["TorchVersion"], (str(x),)
         if type(x) is eager.device:
             return NAMED["device"], (x.type,) if x.index is None else (x.type, x.index)
         return NotImplemented
@@ -360,7 +363,7 @@ class PlainUnpickler(pickle.Unpickler):
     def find_class(self, module, name):
         if module == "torch" or module.startswith("torch."):
             known = find(module, name)
-            return known.make or known.value
+            return known.value if known.new else known.make or known.value  # new: of a type
         return super().find_class(module, name)
 
 

@@ -359,3 +359,9 @@ def associative_scan(
 
 def higher_order() -> dict[str, Any]:
     return {"associative_scan": associative_scan}
+
+
+def versions() -> dict[str, Any]:
+    from .torch_version import TorchVersion
+
+    return {"TorchVersion": TorchVersion, "__version__": ours().__version__}

@@ -12,13 +12,14 @@ import difflib
 import importlib
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any, NamedTuple
 
 from rushlight.errors import user_line
 
 from . import standins
+from .torch_version import TorchVersion
 
 # What stands elsewhere in Rushlight: a module of torch's, or the beginning of its name, and ours.
 MOVED = {
@@ -64,7 +65,7 @@ PUBLIC = frozenset(
 )
 ALSO = ("torch.autograd.profiler", "torch.cuda.nvtx", "torch.nn.modules")  # second names
 HELD = ("torch.backends",)  # their submodules are attributes of ours
-VERSION = "2.13.0+rushlight"
+VERSION = TorchVersion("2.13.0+rushlight")
 
 
 class Missing(NamedTuple):
@@ -76,6 +77,7 @@ class Missing(NamedTuple):
 
 
 missing: dict[str, Missing] = {}
+listeners: list[Callable[[], None]] = []  # called when a name is added to `missing`
 
 
 def install() -> None:
@@ -134,6 +136,8 @@ class Finder:
         module = self.module(name)
         if module is None:
             near = note(name)
+            if sys._getframe(2).f_code.co_name == "find_spec":
+                return None  # importlib.util.find_spec asks whether it is there
             raise ModuleNotFoundError(f"{name} is not in Rushlight{near_text(near)}", name=name)
         self.specs[name] = (module, getattr(module, "__spec__", None))
         return ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
@@ -253,6 +257,8 @@ def note(name: str, module: Any = None) -> tuple[str, ...]:
         near = tuple(f"{parent}.{n}" for n in difflib.get_close_matches(last, names, 3))
         place = user_line()
         missing[name] = Missing(name, near, "" if place is None else str(place))
+        for told in listeners:
+            told()
     return missing[name].near
 
 

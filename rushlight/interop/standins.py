@@ -407,8 +407,10 @@ def rpc() -> dict[str, Any]:
 
 
 def version(of_torch: str) -> dict[str, Any]:
+    from .torch_version import TorchVersion
+
     none = {"hip": None, "xpu": None, "debug": False, "git_version": None}
-    return {"__version__": of_torch, "cuda": version_of_cuda(), **none}
+    return {"__version__": TorchVersion(of_torch), "cuda": version_of_cuda(), **none}
 
 
 def transforms() -> dict[str, Any]:
@@ -447,6 +449,7 @@ MODULES: dict[str, Callable[[], dict[str, Any]]] = {
     "torch.multiprocessing": multiprocessing,
     "torch.overrides": overrides,
     "torch.storage": storage,
+    "torch.torch_version": elsewhere.versions,
     "torch.types": lambda: types(),
     "torch.utils.dlpack": dlpack,
 }

@@ -12,6 +12,7 @@ from rushlight import _core, eager, nn
 from rushlight.eager.storage import STORAGES as DTYPES
 from rushlight.eager.storage import UntypedStorage
 
+from .torch_version import TorchVersion
 from .unpickler import PLAIN, Global, demand, reject
 
 STORAGES = {name: kind for kind, name in DTYPES.items()}
@@ -119,6 +120,11 @@ def make_device(kind, index=None):
     return eager.device(kind, index)
 
 
+def make_version(text):
+    demand(isinstance(text, str), "torch.torch_version.TorchVersion")
+    return TorchVersion(text)
+
+
 REBUILDERS = (rebuild_tensor, rebuild_tensor_v3, rebuild_parameter)
 NAMES = dict(PLAIN)
 for _name in eager.DTYPES:
@@ -141,6 +147,9 @@ for _module, _name, _value, _make in (
     ("torch.serialization", "_get_layout", None, lambda name: "strided"),
 ):
     NAMES[_module, _name] = Global(f"{_module}.{_name}", _value, _make)
+NAMES["torch.torch_version", "TorchVersion"] = Global(
+    "torch.torch_version.TorchVersion", TorchVersion, make_version, make_version
+)
 NAMES["torch.storage", "UntypedStorage"] = NAMES["torch", "UntypedStorage"] = _untyped
 
 

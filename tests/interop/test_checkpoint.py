@@ -404,6 +404,16 @@ def test_tensors_that_are_not_what_lies_in_memory(oracle, path):
         assert loaded["part"].tolist() == [7, 7] and loaded["plain"].tolist() == z.tolist()
 
 
+def test_the_library_version_beside_the_weights(oracle, path):
+    from rushlight.interop.torch_version import TorchVersion
+
+    oracle.save({"version": oracle.__version__}, path)
+    for weights_only in (True, False):
+        assert rushlight.load(path, weights_only=weights_only)["version"] >= (2, 0)
+    rushlight.save({"version": TorchVersion("2.13.0+rushlight")}, path)
+    assert oracle.load(path, weights_only=False)["version"] > (2, 9)
+
+
 def test_files_without_checksums_are_read(oracle, path):
     before = oracle.serialization.get_crc32_options()
     oracle.serialization.set_crc32_options(False)

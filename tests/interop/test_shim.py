@@ -196,3 +196,56 @@ def test_words_after_the_script_are_the_scripts(tmp_path):
         capture_output=True, text=True, env=environment, timeout=300,
     )  # fmt: skip
     assert done.stdout == f"{given}\n", done.stderr
+
+
+CHILDREN = """
+    import multiprocessing, sys
+
+    import torch
+
+    def there(n):
+        import torch
+        return torch.__version__, float(torch.ones(n).sum())
+
+    if __name__ == "__main__":
+        for how in ("spawn", "forkserver"):
+            with multiprocessing.get_context(how).Pool(1) as pool:
+                assert pool.map(there, [3]) == [(torch.__version__, 3.0)], how
+        print("same in children")
+"""
+
+
+def test_processes_that_are_spawned_import_the_same(tmp_path):
+    done = run(tmp_path, CHILDREN)
+    assert done.stdout == "same in children\n", done.stderr
+
+
+def test_a_report_is_there_however_the_program_ends(tmp_path):
+    text = """
+        import importlib.util, os, torch
+        assert importlib.util.find_spec("torch.nothing_here") is None
+        assert importlib.util.find_spec("torch.nn") is not None
+        os._exit(5)
+    """
+    report = tmp_path / "missing.json"
+    assert run(tmp_path, text, "--report", str(report)).returncode == 5
+    data = json.loads(report.read_text())
+    assert data["exit"] is None and data["missing"][0]["name"] == "torch.nothing_here"
+    done = run(tmp_path, text, "--report", str(tmp_path / "no" / "folder.json"))
+    assert done.returncode == 2 and "report cannot be written" in done.stderr
+
+
+def test_a_module_by_its_name(tmp_path):
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "part.py").write_text("import torch\nY = torch.ones(3).sum().item()\n")
+    main = "import sys\nfrom .part import Y\nprint(Y, __name__, __package__, sys.argv[1:])\n"
+    (package / "__main__.py").write_text(main)
+    done = run(tmp_path, "", "-m", "pkg", "-x", "--report", "r.json")
+    words = str(["-x", str(tmp_path / "program.py")])
+    assert done.stdout == f"3.0 __main__ pkg {words}\n", done.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["script"] == "pkg"
+    done = run(tmp_path, "", "-m", "no_such_package")
+    assert done.returncode == 1 and "no_such_package" in done.stderr
+    assert "scripts.py" not in done.stderr and "runpy" not in done.stderr
