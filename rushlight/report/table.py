@@ -73,10 +73,10 @@ class FunctionRow:
 
     function: str
     calls: int
-    misses: int
+    misses: int  # in which it was captured, or a piece or function that it called
     ns: int
     graph_ns: int
-    hit_ns: int  # of calls that captured nothing
+    hit_ns: int  # of the others
     hit_graph_ns: int
     where: list[str]
     hit_called_ns: int = 0  # of hit_ns, in operators between graphs and functions called there
@@ -198,18 +198,31 @@ def lines(calls: Calls, captured: Container[str] = ()) -> list[LineRow]:
 
 def functions(calls: Calls) -> list[FunctionRow]:
     rows: dict[str, FunctionRow] = {}
+    captured = _that_captured(calls)
     for call in calls.of_functions:
         row = rows.setdefault(call.operator, FunctionRow(call.operator, 0, 0, 0, 0, 0, 0, []))
         made = calls.everything.children.get(call.id, ())
         inside = sum(c.ns for c in made if c.kind == "graph")
         row.calls += 1
-        row.misses += call.hit is False
+        row.misses += call.id in captured
         row.ns += call.ns
         row.graph_ns += inside
-        if call.hit is not False:
+        if call.id not in captured:
             row.hit_ns += call.ns
             row.hit_graph_ns += inside
             row.hit_called_ns += sum(c.ns for c in made if c.kind not in ("graph", "read"))
         if call.where and call.where not in row.where:
             row.where.append(call.where)
     return sorted(rows.values(), key=lambda r: -r.ns)
+
+
+def _that_captured(calls: Calls) -> set[int]:
+    """Calls of compiled functions in which something was captured, however deep."""
+    by_id = calls.everything.by_id
+    found: set[int] = set()
+    for call in calls.of_functions:
+        above: Call | None = call if call.hit is False else None
+        while above is not None and above.id not in found:
+            found.add(above.id)
+            above = None if above.parent is None else by_id[above.parent]
+    return found

@@ -136,3 +136,16 @@ def test_arithmetic_of_convolutions_is_counted():
         ("convolution", (y, w), x),
     ):  # fmt: skip
         assert operations(name, read_layouts(given), read_layouts((made,))) == each, name
+
+
+def test_a_call_is_warm_only_if_nothing_that_it_called_captured():
+    def made(id, parent, name, hit, end):
+        return Call(id, parent, 0, name, "compiled", hit, 0, end, (), (), "", "m.py:3")
+
+    piece = "f, after the break at line 2"
+    calls = read_calls([
+        made(0, None, "f", True, 900), made(1, 0, piece, True, 800), made(2, 1, "g", False, 700),
+        made(3, None, "f", True, 30), made(4, 3, piece, True, 20), made(5, 4, "g", True, 10),
+    ])  # fmt: skip
+    rows = {r.function: (r.calls, r.misses, r.hit_ns) for r in table.functions(calls)}
+    assert rows == {"f": (2, 1, 30), piece: (2, 1, 20), "g": (2, 1, 10)}
