@@ -25,6 +25,7 @@ from . import instructions_flow, instructions_operators, instructions_values
 from .backends import build
 from .breaks import Break, Bug, GraphBreakError, Restart, Skip, unsupported
 from .bytecode import instructions, is_coroutine, is_generator, parameters
+from .calls import CALL_OF_MODULES
 from .capture import Capture
 from .fetching import with_guards
 from .graph_module import GraphModule
@@ -124,7 +125,8 @@ class Record:
                 "capture.guard_failed",
                 f"recompiling {self.function.__qualname__}",
                 told,
-                where=guard.where or None,
+                # No line reads a mode: what changed it stands around the call.
+                where=(guard.where if guard.kind != "mode" else "") or None,
             )
             self.notice(guard, seen)
 
@@ -222,9 +224,31 @@ def explain_failure(guard: Guard, seen: Any, line: int = 0) -> str:
         return f"{name} was {p!r:.80}, now {now}"
     if guard.kind in ("is", "none") and isinstance(p, (bool, type(None))):
         return f"{name} was {p}, now {now}"
+    if guard.kind == "mode" and type(seen) is int:
+        return ", ".join(mode_changes(p, seen)) or "nothing that has a name changed"
     if guard.kind == "len" and hasattr(seen, "__len__"):
         return f"len({name}) was {p}, now {len(seen)}"
     return f"expected {readable(guard.text, line)}, got {now}"
+
+
+def mode_changes(before: int, now: int) -> list[str]:
+    """Each mode of two words (`_core.mode()`) that differs."""
+    found = []
+    for what, states in MODES.items():
+        a, b = (next(s for mask, bits, s in states if w & mask == bits) for w in (before, now))
+        if a != b:
+            found.append(f"{what} was {a}, now {b}")
+    return found
+
+
+# What a mode is called -> (mask, bits, state), the first that fits (csrc/core/core.h, `Mode`).
+MODES = {
+    "grad mode": ((1, 1, "on"), (0, 0, "off")),
+    "inference mode": ((16, 16, "on"), (0, 0, "off")),
+    "autocast": ((34, 34, "to float16"), (2, 2, "to bfloat16"), (0, 0, "off")),
+    "the default device": ((64, 64, "a GPU"), (0, 0, "the CPU")),
+    "a mode of dispatch": ((8, 8, "on"), (0, 0, "off")),
+}
 
 
 def told(value: Any, deep: int = 0) -> str:
@@ -372,9 +396,25 @@ def outermost(state: Capture, function: Any, arguments: tuple) -> Outermost:
             cells[name] = state.cell_of(arguments[i], source)
         else:
             local[name] = Lazy(arguments[i], source)
+    if code is CALL_OF_MODULES.__code__:
+        name_arguments(state, arguments)
     for i, (name, real) in enumerate(zip(code.co_freevars, function.__closure__ or ())):
         cells[name] = state.cell_of(real, state.roots.free(i, name))
     return Outermost(state, code, function.__globals__, local, cells, None)
+
+
+def name_arguments(state: Capture, arguments: tuple) -> None:
+    """What `Module.__call__` hands on is called as `forward` calls it: `x`, not `args[0]`."""
+    module, args, kwargs = arguments
+    forward = getattr(type(module), "forward", None)
+    if not isinstance(forward, types.FunctionType) or "forward" in vars(module):
+        return
+    code = forward.__code__
+    for i, name in enumerate(code.co_varnames[1 : code.co_argcount][: len(args)]):
+        state.roots.arg(1, "args").child("index", i).spelled = name
+    for name in kwargs:
+        if name in parameters(code):
+            state.roots.arg(2, "kwargs").child("item", name).spelled = name
 
 
 def compile_graph(record: Record, state: Capture, outputs: list, modules: list) -> Any:

@@ -85,7 +85,7 @@ function besideItsCode(a) {  // a Triton kernel, and the machine code that it be
   if (code) show("right", code);
   $("views").scrollIntoView();
 }
-const readAt = r => / \(read at /.test(r.why) ? ", in the call at " : ", read at ";
+const readAt = r => / \(read at |^(grad mode|inference mode|autocast|a mode of dispatch|the default device) was /.test(r.why) ? ", in the call at " : ", read at ";
 // [recompile, those behind it of the same change in other functions and pieces]: 16 became 24, say.
 function grouped(list) {
   const groups = [], change = why => (/ (was .*?, now .*?)(?: \(another|$)/s.exec(why) || [])[1];

@@ -40,7 +40,8 @@ function adviceOn(why) {  // what can be done about a recompile; by the first th
   const first = why.split(" (another")[0];
   if (/\.(shape|size)|size mismatch|\.dim\(\)|len\(/.test(first)) return /\.dim\(\)/.test(first) ? "Call it with as many dims each time; each number of dims is compiled once." : "Nothing more happens: from now on this size may vary. torch.compile(..., dynamic=True) lets it vary from the first call on.";
   if (/\.dtype/.test(first)) return "Call it with one dtype; each is compiled once.";
-  if (/requires_grad|grad_mode|is_grad_enabled/.test(first)) return "Each is compiled once: with gradients and without.";
+  if (/requires_grad|grad_mode|is_grad_enabled|^(grad|inference) mode/.test(first)) return "Each is compiled once: with gradients and without.";
+  if (/^(autocast|a mode of dispatch|the default device) was/.test(first)) return "Each is compiled once: with it and without.";
   if (/training/.test(first)) return "Each is compiled once: train() and eval().";
   if (/was -?[\d.e+]+, now -?[\d.e+]+$/.test(first)) return "Nothing more happens: from its second value on the number may vary. A tensor in its place varies from the first call on.";
   if (/was None|now None/.test(first)) return "Give it a value of one kind at every call: at the first one zeros, say, for None.";

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import types
 import warnings
 import weakref
 
@@ -10,6 +11,7 @@ import pytest
 import rushlight as rl
 from rushlight import config, dynamo, nn, trace
 from rushlight.dynamo import GraphBreakError, convert
+from rushlight.dynamo.calls import CALL_OF_MODULES
 from rushlight.dynamo.capture import Capture
 from rushlight.nn import functional as F
 
@@ -153,6 +155,35 @@ def test_a_reason_says_what_tensors_are_and_not_their_numbers():
     told = [r.facts["reason"].why for r in records]
     assert told[0] == "state was None, now (Tensor float32[3], Tensor float64[2, 3])"
     assert "state was None, now [1, 1, 1, 1, 1, 1, ...]" in told
+
+
+def test_a_mode_that_changed_is_told_at_the_call_and_a_models_inputs_by_their_names():
+    class Doubled(nn.Module):
+        def forward(self, points, *, scale=None):
+            return points * 2
+
+    own = types.FunctionType(CALL_OF_MODULES.__code__, CALL_OF_MODULES.__globals__)
+    f, model = compiled(own), Doubled()
+
+    def call(*args, **kwargs):
+        return f(model, *args, **kwargs)
+
+    with trace.collect("recompile") as records:
+        call(rl.ones(2))
+        call(rl.ones(3))
+        with rl.no_grad():
+            call(rl.ones(3))
+        with rl.autocast("cpu", dtype=rl.bfloat16):
+            call(rl.ones(3), scale=1)
+            call(rl.ones(3), scale=2)
+    told = [r.facts["reason"] for r in records]
+    whys = [reason.why for reason in told]
+    assert whys[0] == "points.shape[0] was 2, now 3"
+    modes = [reason for reason in told if "mode" in reason.why]
+    assert modes[0].why == "grad mode was on, now off"
+    here = call.__code__.co_firstlineno + 1
+    assert str(modes[0].where).startswith(f"{__file__}:{here} ")
+    assert "autocast was off, now to bfloat16" in whys
 
 
 def test_recompile_limit():
