@@ -16,6 +16,7 @@ Invariant: recording changes nothing that the program can see, and is off again 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -206,6 +207,7 @@ class Recording:
         trace.add_listener(self.records)
         take_waits()  # those before are not this run's
         self._before = gpu_counts()
+        self._thread = threading.get_ident()
         recording.start(self.batches, gpu=True)
         self.begun_ns = time.perf_counter_ns()
         return self
@@ -267,12 +269,15 @@ class Recording:
     def explanation(self, operator: str | None = None, result: Any = None) -> Explanation:
         from rushlight.report.captures import captures
         from rushlight.report.observe import observe
-        from rushlight.report.records import gpu_facts, read_batches
+        from rushlight.report.records import gpu_facts, read_batches, without_compiling
         from rushlight.report.stages import Run
         from rushlight.report.timeline import compilations
 
-        calls = read_batches(self.batches)
+        recorded = read_batches(self.batches)
         self.records.read()
+        compiling = compilations(self.records)
+        mine = compilations(r for r in self.records if r.thread == self._thread)
+        calls = without_compiling(recorded, ((e.start, e.end) for e in mine))
         captured = captures(self.records, calls)
         sources = Sources(self.records)
         ran = (call for call in calls.everything if call.kind != "fused")
@@ -285,9 +290,9 @@ class Recording:
             | gpu_facts(calls, lambda device: opened().cuda_properties(device)),
             kernels={key: sources.facts(key) for key in sorted(keys)}, captures=captured,
         )  # fmt: skip
-        made = generated_for(calls, self.generated.functions)
+        made = generated_for(recorded, self.generated.functions)
         explained = Explanation(observe(run, operator), calls, result, sources, made)
-        explained._compilations = compilations(self.records)
+        explained._compilations = compiling
         explained._begun_ns = self.begun_ns
         return explained
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from rushlight.report.activities import (
@@ -197,6 +199,25 @@ def without_graphs(everything: Calls) -> Calls:
     kept.everything = everything
     kept.device_times = everything.device_times
     return kept
+
+
+def without_compiling(calls: Calls, times: Iterable[tuple[int, int]]) -> Calls:
+    """Without what a compiler called in these times (start, end) to find layouts or constants: no
+    line of the user's asked for that. What ran on a GPU stays."""
+    spans = sorted(times)
+    starts = [start for start, _ in spans]
+    until = list(accumulate((end for _, end in spans), max))
+
+    def kept(call: Call) -> bool:
+        at = bisect_right(starts, call.start)
+        within = at > 0 and max(call.start, call.end) <= until[at - 1]
+        return not within or bool(call.device_ns or call.activities)
+
+    rest = Calls(filter(kept, calls.everything))
+    known = {call.id for call in rest}
+    made = Calls(c if c.parent in known else c._replace(parent=None) for c in rest)
+    made.device_times = calls.device_times
+    return without_graphs(made)
 
 
 @lru_cache(4096)

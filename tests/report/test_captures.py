@@ -244,6 +244,24 @@ def test_an_exception_is_told_once_flags_by_their_values_and_views_of_results_ar
     assert str(first + 4) not in eager and str(calls.__code__.co_firstlineno + 1) in eager
 
 
+def test_what_the_compiler_calls_while_it_compiles_is_no_call_of_the_users():
+    def heads(x, w):
+        q, k = (x @ w).chunk(2, -1)
+        q, k = (t.view(4, 6, 2, 4).transpose(1, 2) for t in (q, k))
+        return rl.nn.functional.scaled_dot_product_attention(q, k, k).transpose(1, 2).reshape(24, 8)
+
+    rl.dynamo.reset()
+    x, w = rl.randn(4, 6, 8), rl.randn(8, 16).requires_grad_()
+    compiled = rl.compile(heads)
+    seen = rl.explain(lambda: compiled(x, w).sum())().observed
+    first = heads.__code__.co_firstlineno
+    inside = {f"test_captures.py:{first + n}" for n in range(1, 4)}
+    assert any(inside & set(s.lines) for c in seen.captures for g in c.graphs for s in g.steps)
+    called = {row.where.partition(" in ")[0].rpartition("/")[2]: row for row in seen.lines}
+    assert not inside & called.keys()
+    assert called[f"test_captures.py:{first + 8}"].operators == ["sum"]
+
+
 def test_variables_of_a_long_head_are_none_and_take_no_time():
     head = (
         "def f(\n    " + ", ".join([f"a_long_name_of_an_input_{i}" for i in range(12)]) + "\n):\n"

@@ -3,7 +3,15 @@
 import pytest
 
 from rushlight.report import table, words
-from rushlight.report.records import Call, Layout, operations, read_calls, read_layouts, read_where
+from rushlight.report.records import (
+    Call,
+    Layout,
+    operations,
+    read_calls,
+    read_layouts,
+    read_where,
+    without_compiling,
+)
 
 F = Layout("float32", (2, 3))
 
@@ -149,3 +157,16 @@ def test_a_call_is_warm_only_if_nothing_that_it_called_captured():
     ])  # fmt: skip
     rows = {r.function: (r.calls, r.misses, r.hit_ns) for r in table.functions(calls)}
     assert rows == {"f": (2, 1, 30), piece: (2, 1, 20), "g": (2, 1, 10)}
+
+
+def test_calls_of_a_compiler_are_left_out_and_what_surrounds_them_stays():
+    def made(id, parent, kind, start, end, device_ns=0):
+        return Call(id, parent, 0, "view", kind, True, start, end, (F,), (F,), "view", "m.py:3",
+                    device_ns)  # fmt: skip
+
+    calls = read_calls([
+        made(0, None, "compiled", 0, 100), made(1, 0, "view", 12, 14), made(2, 1, "view", 13, 14),
+        made(3, 0, "view", 60, 61), made(4, None, "view", 200, 210), made(5, 0, "scalar", 15, 16, 9),
+    ])  # fmt: skip
+    rest = without_compiling(calls, [(11, 20), (10, 50), (195, 205)])
+    assert [c.id for c in rest.everything] == [0, 5, 3, 4] and [c.id for c in rest] == [5, 3, 4]
