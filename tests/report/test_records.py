@@ -166,7 +166,8 @@ def test_calls_of_a_compiler_are_left_out_and_what_surrounds_them_stays():
 
     calls = read_calls([
         made(0, None, "compiled", 0, 100), made(1, 0, "view", 12, 14), made(2, 1, "view", 13, 14),
-        made(3, 0, "view", 60, 61), made(4, None, "view", 200, 210), made(5, 0, "scalar", 15, 16, 9),
+        made(3, 0, "view", 60, 61), made(4, None, "view", 200, 210),
+        made(5, 0, "scalar", 15, 16, 9),
     ])  # fmt: skip
     rest = without_compiling(calls, [(11, 20), (10, 50), (195, 205)])
     assert [c.id for c in rest.everything] == [0, 5, 3, 4] and [c.id for c in rest] == [5, 3, 4]
