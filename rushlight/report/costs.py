@@ -3,13 +3,15 @@
 Takes the calls of a run, eager ones and those inside graphs alike; gives `Cost`s, costliest first,
 with a `CostPart` for each graph that ran them. Invariant: each call of a kernel or a routine is in
 one part of one row. Calls that made a plan took the time of making one, so they are counted apart:
-`ns` and `first_ns` of all rows add up to what the stages of both modes say of kernels.
+`ns` and `first_ns` of all rows add up to what the stages of both modes say of kernels. Of calls with
+the same layouts the fastest tells what a kernel can do: others may have waited for a processor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rushlight import trace
 from rushlight.report.captures import Capture, Ran
@@ -29,6 +31,7 @@ class CostPart:
     operations: int = 0
     first_calls: int = 0  # those that made their plan
     first_ns: int = 0
+    fastest_ns: int = 0  # what `calls` would take, were each as fast as the fastest of its layouts
     lines: list[str] = field(default_factory=list)
 
 
@@ -43,6 +46,7 @@ class Cost:
     operations: int = 0
     first_calls: int = 0
     first_ns: int = 0
+    fastest_ns: int = 0  # 0 where single calls are not known
     lines: list[str] = field(default_factory=list)
     parts: list[CostPart] = field(default_factory=list)
 
@@ -57,6 +61,7 @@ def costs(calls: Calls, captures: Sequence[Capture]) -> list[Cost]:
     used_gpu = bool(calls.device_times.by)
     rows: dict[tuple[str, str, bool], Cost] = {}
     parts: dict[tuple[str, str, bool, str], CostPart] = {}
+    alike: dict[Any, list[tuple[CostPart, int]]] = {}  # row and layouts -> calls of the same work
     for call in everything:
         generated = call.kind == "fused"
         if not generated and not (call.route in ("kernel", "library") and call.ran):
@@ -71,12 +76,19 @@ def costs(calls: Calls, captures: Sequence[Capture]) -> list[Cost]:
         if part is None:
             part = parts[(*key, graph)] = CostPart(graph)
             row.parts.append(part)
-        _add(part, call, everything.own_spent[call.id])
+        spent = everything.own_spent[call.id]
+        _add(part, call, spent)
+        if call.hit is not False:
+            alike.setdefault((key, call.inputs, call.outputs), []).append((part, spent))
         if step is not None and step not in part.steps:
             part.steps.append(step)
             _join(part.lines, steps[graph][step].lines)
         elif step is None and line:
             _join(part.lines, [line])
+    for same in alike.values():
+        fastest = min(spent for _, spent in same)
+        for part, _ in same:
+            part.fastest_ns += fastest
     return summed(list(rows.values()))
 
 
@@ -136,7 +148,7 @@ def _add(part: CostPart, call: Call, spent: int) -> None:
     part.operations += operations(call.operator, call.inputs, call.outputs)
 
 
-_SUMMED = ("calls", "ns", "moved_bytes", "operations", "first_calls", "first_ns")
+_SUMMED = ("calls", "ns", "moved_bytes", "operations", "first_calls", "first_ns", "fastest_ns")
 
 
 def summed(rows: list[Cost]) -> list[Cost]:

@@ -172,7 +172,8 @@ function release() { pinned = null; light({keys: []}); remember(); }
 function keep(target, from) {
   pinned = target;
   for (const side of ["left", "right"]) if (side !== from) {
-    const other = panes[side] && rowsOf(target, panes[side]).length ? panes[side] : substitute(target, side);
+    const stays = panes[side] && rowsOf(target, panes[side]).length && reached(target, panes[side]);
+    const other = stays ? panes[side] : substitute(target, side);
     if (other && other !== panes[side]) show(side, other);
   }
   light(target, true);
@@ -184,11 +185,19 @@ function keep(target, from) {
 }
 // What a pane shows instead, where its text has nothing of the target: the like of it, or the next best.
 function substitute(target, side) {
-  const found = related(target).filter(a => a !== panes[side === "left" ? "right" : "left"] && rowsOf(target, a).length);
+  const all = related(target).filter(a => a !== panes[side === "left" ? "right" : "left"] && rowsOf(target, a).length);
+  const found = all.some(a => reached(target, a)) ? all.filter(a => reached(target, a)).sort((a, b) => brokeAt(target, b) - brokeAt(target, a)) : all;
   const like = panes[side], source = found.find(a => a.user);
   if (side === "left" && source) return source;
   return found.find(a => like && a.stage === like.stage && a.language === like.language) || found.find(a => a.stage === "fx_graph")
     || found.find(a => a.language === "cpp") || found.find(a => !a.user) || found[0];
+}
+// Bytecode lists the whole function: whether its capture came to these instructions, and ended there.
+const CAME = /^.{5} [>*]/;  // taken along; the graph broke
+const reached = (target, a) => a.language !== "bytecode" || rowsOf(target, a).some(i => CAME.test(a.lines[i]));
+function brokeAt(target, a) {
+  const c = run.captures.find(x => x.unit === a.unit);
+  return !!c && c.breaks.some(b => [b.where, ...b.via || []].some(w => { const at = placeOf(w); return at && target.keys.includes(`L|${at[0].user}:${at[1] + 1}`); }));
 }
 // A kernel's code on the right, its lines on the left.
 function showKernel(a, name, keys) {

@@ -44,7 +44,7 @@ function kernelRows() {
 function costRow(k, p, [c, g] = []) {
   const steps = g ? p.steps.map(i => g.steps[i]) : [];
   const keys = g ? steps.flatMap(s => stepKeysOf(c, s)) : p.lines.flatMap(l => { const at = placeOf(l); return at ? [`L|${at[0].user}:${at[1] + 1}`] : []; });
-  return {name: k.name, how: k.how, host: k.host, graph: g, calls: p.calls, ns: p.ns, first_calls: p.first_calls, first_ns: p.first_ns, moved: p.moved_bytes, operations: p.operations,
+  return {name: k.name, how: k.how, host: k.host, graph: g, calls: p.calls, ns: p.ns, first_calls: p.first_calls, first_ns: p.first_ns, moved: p.moved_bytes, operations: p.operations, fastest: p.fastest_ns,
     lines: p.lines, steps, keys: [...new Set(keys)]};
 }
 // All of them but the CPU's in a run of a GPU: {calls, ns} of calls that had their plan, {first_calls,
@@ -144,10 +144,10 @@ function drawShort() {
   if (run.costs.length) {
     const k = run.costs[0], all = kernelSums(), cold = !k.ns, graphs = new Map(run.captures.flatMap(c => c.graphs.map(g => [g.label, [c, g]])));
     const parts = k.parts.map(p => costRow(k, p, graphs.get(p.graph)));
-    const row = {...parts[0], keys: [...new Set(parts.flatMap(p => p.keys))], calls: k.calls, ns: k.ns, moved: k.moved_bytes, operations: k.operations};
+    const row = {...parts[0], keys: [...new Set(parts.flatMap(p => p.keys))], calls: k.calls, ns: k.ns, moved: k.moved_bytes, operations: k.operations, fastest: k.fastest_ns};
     const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}${k.parts.length > 1 ? `, in ${k.parts.length} rows below` : ""}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
     const limit = limitShare(row);
-    add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "",
+    add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "", limit && apart(row) >= 2 ? h("b", {class: "busy"}, `I${waited(row).slice(1)}. `) : "",
       k.lines.length ? ["From ", some(ranges(k.lines), 6), ". "] : "", codeOfRow(row, true) ? "" : run.vendor === "Rushlight" ? "Its machine code could not be read here. " : `Its machine code is ${run.vendor}'s, and is not observed. `, h("a", {href: "#time"}, "all kernels"));
   }
   const compiledFor = artifacts.filter(a => run.device === "cpu" && a.stage === "triton_kernels" && a.graph);

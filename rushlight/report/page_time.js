@@ -13,10 +13,15 @@ function limitShare(r) {  // the nearer of the two
   if (!at) return "";
   const sums = at.computed > at.moved || at.moved > 1 && at.computed > .2, share = sums ? at.computed : at.moved;
   const rate = sums ? `${three(r.operations / r.ns)} of ${three(l.operations_per_ns)} GFLOP/s` : `${three(r.moved / r.ns)} of ${three(l.bytes_per_ns)} GB/s`;
-  const text = share <= 1 ? `${share < .0095 ? "under 1" : Math.round(share * 100)} % of ${sums ? "arithmetic" : "memory"}` : sums ? "all of arithmetic" : "in cache";
+  const text = share <= 1 ? `${percent(share)} % of ${sums ? "arithmetic" : "memory"}` : sums ? "all of arithmetic" : "in cache";
+  const best = apart(r) >= 2 ? share * apart(r) : 0;
   const why = share > 1 && !sums ? "it moves more than the memory could, so its data come from the processor's cache; " : "";
-  return h("span", {title: `${why}${rate}; ${limitsFrom()}`}, h("span", {class: "bar", style: `width:${Math.min(1, share) * 70}px`}), text, h("span", {class: "dim rate"}, ` ${rate}`));
+  return h("span", {title: `${why}${rate}; ${limitsFrom()}`}, h("span", {class: "bar", style: `width:${Math.min(1, share) * 70}px`}), text, h("span", {class: "dim rate"}, ` ${rate}`), best ? h("span", {class: "dim rate busy", title: waited(r)}, best <= 1 ? ` its fastest calls: ${percent(best)} %` : ` its fastest calls: ${three(apart(r))} times as fast`) : null);
 }
+const percent = share => share < .0095 ? "under 1" : Math.round(share * 100);
+// How many times as long its calls took as the fastest with the same layouts; 1 where that says nothing.
+const apart = r => r.calls > 2 && r.fastest ? r.ns / r.fastest : 1;
+const waited = r => `its calls took ${three(apart(r))} times as long as the fastest of the same shapes: the processors were busy with other work, or its data came from further away`;
 const limitsFrom = () => { const l = data.limits; return l.measured ? `the limits are the best that any page measured on this machine since ${l.measured}, kept in ${l.kept}` : "the limits were measured on this machine right after the run"; };
 function limitsText() {
   const l = data.limits;
@@ -100,7 +105,7 @@ function drawKernels(add) {
 function graphButton(graph) {
   const a = artifacts.find(x => x.graph === graph.label && x.stage === "decomposition") || artifacts.find(x => x.graph === graph.label);
   const text = graph.label.replace(/^.*#/, "#");
-  return a ? h("button", {type: "button", title: graph.label, onclick: () => { show("right", a); $("views").scrollIntoView(); }}, text) : h("span", {title: graph.label}, text);
+  return a ? h("button", {type: "button", title: graph.label, onclick: () => { release(); show("right", a); $("views").scrollIntoView(); }}, text) : h("span", {title: graph.label}, text);
 }
 
 // ---- memory: what each graph needs at once, and what is kept from forward to backward

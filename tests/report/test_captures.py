@@ -9,8 +9,9 @@ import rushlight as rl
 from rushlight import reasons
 from rushlight.report import path, terminal
 from rushlight.report.captures import distinct_breaks
-from rushlight.report.costs import costs_of_tables
+from rushlight.report.costs import costs, costs_of_tables
 from rushlight.report.origins import variables
+from rushlight.report.records import read_calls
 from rushlight.report.table import KernelRow
 from rushlight.report.words import ns
 
@@ -276,3 +277,16 @@ def test_a_routine_without_a_known_line_has_none():
     row = KernelRow("k", 2, 9, 0, 2, 9, 0, 0, ["add"], {})
     (cost,) = costs_of_tables((), [row], {"k": ["a.py:3", ""]})
     assert cost.lines == ["a.py:3"] and not cost.host
+
+
+def test_what_the_fastest_call_of_the_same_layouts_took_is_kept():
+    """Calls that waited for a processor do not tell what a kernel can do."""
+    small, large = ("float32[4]",), ("float32[400]",)
+    took = [(small, 10), (small, 90), (large, 500), (large, 700), (small, 20)]
+    rows = [
+        (i, None, 0, "add", "scalar", i > 0, 1000 * i, 1000 * i + ns, x, x, "add.float32.TT", "")
+        for i, (x, ns) in enumerate([(small, 7), *took])
+    ]  # the first one made a plan
+    (cost,) = costs(read_calls(rows), ())
+    assert (cost.calls, cost.ns, cost.first_calls) == (5, 1320, 1)
+    assert cost.fastest_ns == cost.parts[0].fastest_ns == 3 * 10 + 2 * 500

@@ -616,3 +616,61 @@ def test_a_graph_of_torch_has_its_edges_and_modules(show, content):
         ["view", "up"], ["neg", "up"], ["getitem", "up"]
     ]  # fmt: skip
     assert nodes["add"] == ["add", "", "f32[2, 8]"]
+
+
+@pytest.mark.slow
+def test_calls_that_waited_for_a_processor_are_told_beside_their_share(show, content):
+    tab = show(content)
+    told = tab.evaluate(
+        """() => { const k = run.costs[0], limit = {bytes_per_ns: 10, operations_per_ns: 500};
+        data.limits = {...limit, measured: "", kept: ""};
+        const text = fastest_ns => { for (const p of k.parts) p.fastest_ns = 0;
+            Object.assign(k.parts[0], {fastest_ns});
+            Object.assign(k, {calls: 8, ns: 1e5, fastest_ns, moved_bytes: 1e4, operations: 0});
+            drawShort();
+            return [...document.querySelectorAll("#shortbody .busy")].map(e => e.textContent); };
+        return [text(0), text(9e4), text(1e4)]; }"""
+    )
+    assert told[0] == told[1] == []
+    assert told[2][0] == " its fastest calls: 10 %" and "10.0 times as long" in told[2][1]
+    assert "processors were busy" in told[2][1]
+
+
+@pytest.mark.slow
+def test_a_graph_s_button_lets_go_of_what_was_lit(show, content):
+    tab = show(content)
+    line = Small.forward.__code__.co_firstlineno + 1
+    tab.evaluate("line => showLines(panes.left, line, line)", line - 1)
+    assert tab.locator("#left .line.pin").count() == 1 and tab.inner_text("#also")
+    tab.locator("#shortbody button", has_text=re.compile(r"^#\d+$")).first.click()
+    assert tab.locator(".line.pin").count() == 0 and not tab.inner_text("#also").strip()
+    assert "Graph " in tab.inner_text("#right .group")
+
+
+def halves(x):
+    y = (x + 1).relu()
+    print(end="")
+    y = y * 2
+    if y.sum() > 0:
+        y = y - 1
+    return y.sum()
+
+
+@pytest.fixture(scope="module")
+def broken():
+    return rl.explain(rl.compile(halves))(rl.ones(4)).page()
+
+
+@pytest.mark.slow
+def test_the_bytecode_of_a_break_is_that_of_the_capture_that_it_ended(show, broken):
+    first = halves.__code__.co_firstlineno
+    captures = data_of(broken)["observed"]["captures"]
+    (ended,) = [c for c in captures for b in c["breaks"] if f":{first + 4} " in b["where"] + " "]
+    assert ended is not captures[0]
+    tab = show(broken)
+    for show_bytecode_first in (False, True):
+        if show_bytecode_first:
+            tab.evaluate("""() => { release();
+                show("right", artifacts.find(a => a.language === "bytecode")); }""")
+        tab.locator("#shortbody button.place", has_text=f":{first + 4}").first.click()
+    assert f"Capture {ended['unit']}" == tab.inner_text("#right .group")
