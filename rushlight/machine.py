@@ -56,6 +56,20 @@ def least(run: Callable[[], Any], times: int) -> float:
     return best
 
 
+def processor_time() -> tuple[int, int]:
+    """Nanoseconds that this process's threads ran, and that they were ready to run but other work
+    had the processors (Linux's schedstat); zeros where the system does not tell."""
+    ran = waited = 0
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/schedstat") as file:
+                mine, others = file.read().split()[:2]
+            ran, waited = ran + int(mine), waited + int(others)
+    except (OSError, ValueError):
+        return 0, 0
+    return ran, waited
+
+
 def _kept(found: dict[str, float]) -> dict[str, Any]:
     """The best of what was found now and what other processes found, which is kept."""
     from rushlight.runtime.cache import trusted_folder

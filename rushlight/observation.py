@@ -25,7 +25,15 @@ from typing import Any
 from rushlight import trace
 from rushlight.errors import lines_of
 from rushlight.kernel_sources import Sources, View
-from rushlight.machine import gpu_counts, limits, limits_of_gpu, machine, opened, take_waits
+from rushlight.machine import (
+    gpu_counts,
+    limits,
+    limits_of_gpu,
+    machine,
+    opened,
+    processor_time,
+    take_waits,
+)
 
 
 def explain(fn: Callable[..., Any], *, operator: str | None = None) -> Callable[..., Explanation]:
@@ -197,6 +205,7 @@ class Recording:
         self.waits: list[tuple[str, int, str]] = []
         self.gpu: dict[str, int] = {}  # how many kernels of each kind ran there
         self.begun_ns = 0  # on the clock of calls
+        self.processors: dict[str, Any] = {}  # what its threads got of them
 
     def __enter__(self) -> Recording:
         from rushlight.loaded_code import Generated
@@ -209,6 +218,7 @@ class Recording:
         self._before = gpu_counts()
         self._thread = threading.get_ident()
         recording.start(self.batches, gpu=True)
+        self._processors = processor_time()
         self.begun_ns = time.perf_counter_ns()
         return self
 
@@ -217,6 +227,9 @@ class Recording:
 
         self.wall_ns = time.perf_counter_ns() - self.begun_ns
         recording.stop(self.batches)
+        spent, waited = (b - a for a, b in zip(self._processors, processor_time(), strict=True))
+        if spent > 0:  # threads that ended took their times along
+            self.processors = {"processors": {"ran_ns": spent, "waited_ns": max(0, waited)}}
         self.generated.stop()
         self.waits = take_waits()
         after = gpu_counts()
@@ -286,7 +299,8 @@ class Recording:
             self.program, calls, self.records, "compile" if captured else "eager",
             "gpu" if self._used_gpu() else "cpu",
             wall_ns=self.wall_ns, error=_one_line(self.error),
-            facts=machine() | stopped_at(self.error) | self._waited() | self._reads(calls)
+            facts=machine() | self.processors | stopped_at(self.error) | self._waited()
+            | self._reads(calls)
             | gpu_facts(calls, lambda device: opened().cuda_properties(device)),
             kernels={key: sources.facts(key) for key in sorted(keys)}, captures=captured,
         )  # fmt: skip

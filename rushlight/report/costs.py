@@ -3,8 +3,9 @@
 Takes the calls of a run, eager ones and those inside graphs alike; gives `Cost`s, costliest first,
 with a `CostPart` for each graph that ran them. Invariant: each call of a kernel or a routine is in
 one part of one row. Calls that made a plan took the time of making one, so they are counted apart:
-`ns` and `first_ns` of all rows add up to what the stages of both modes say of kernels. Of calls with
-the same layouts the fastest tells what a kernel can do: others may have waited for a processor.
+`ns` and `first_ns` of all rows add up to what the stages of both modes say of kernels. Of calls
+with the same layouts the fastest tells what a kernel can do: others may have waited for a
+processor.
 """
 
 from __future__ import annotations

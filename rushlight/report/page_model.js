@@ -25,15 +25,23 @@ function parseGraph(a, c) {
   const head = first < 0 ? "" : a.lines.slice(first, last + 1).join(" ");  // over several lines where it is long
   for (const m of head.matchAll(/(\w+): "?([a-z]+\d*\[[^\]]*\])/g)) nodes.set(m[1], {id: m[1], op: "input", layout: m[2], input: true, module: "", keys: []});
   const names = Object.create(null);  // another name of an input -> its name
+  const captured = !a.lines.some(l => l.includes("= ops."));  // others name their nodes anew: there names say less
+  const moduleOf = (id, op, from) => {  // a part of several results is where these were made
+    const known = c.modules[id], of = op === "getitem" && from.length ? nodes.get(from[0]) : null;
+    if (of && !of.input && !known) return of.module;
+    const owned = captured && known ? undefined : from.map(n => ownerOf(n)).find(Boolean);
+    return owned || modulePath((known || c.modules[id.replace(/_\d+$/, "")] || [""])[0]);
+  };
   a.lines.forEach((line, i) => {
     const m = pieces(line), same = m ? null : /^\s+(\w+) = (\w+)$/.exec(line);
     if (same) names[same[1]] = same[2];
     if (!m) return;
-    const [id, layout, op, args] = m, mod = (c.modules[id] || c.modules[id.replace(/_\d+$/, "")] || [""])[0];
-    nodes.set(id, {id, op, layout: (layout || "").replace(/\]\[[^\]]*\]\w*$/, "]"), module: modulePath(mod), keys: a.keys[i], line: i, className: (c.modules[id] || [])[1]});
-    for (const name of new Set((args.match(/[A-Za-z_]\w*/g) || []).map(n => names[n] || n))) if (nodes.has(name) && name !== id) edges.push([name, id]);
+    const [id, layout, op, args] = m;
+    const from = [...new Set((args.match(/[A-Za-z_]\w*/g) || []).map(n => names[n] || n))].filter(n => nodes.has(n) && n !== id);
+    nodes.set(id, {id, op, layout: (layout || "").replace(/\]\[[^\]]*\]\w*$/, "]"), module: moduleOf(id, op, from), keys: a.keys[i], line: i, className: (c.modules[id] || [])[1]});
+    for (const name of from) edges.push([name, id]);
   });
-  for (const n of nodes.values()) if (n.input) { const p = paramModule(n.id); n.parameter = p !== null; if (n.parameter) { const user = edges.find(e => e[0] === n.id); n.module = (user && nodes.get(user[1]).module) || p; } }
+  for (const n of nodes.values()) if (n.input) { const p = paramModule(n.id); n.parameter = p !== null; n.op = inputName(n.id); if (n.parameter || ownerOf(n.id)) { const user = edges.find(e => e[0] === n.id); n.module = (user && nodes.get(user[1]).module) || ownerOf(n.id); } }
   if (run.vendor !== "Rushlight") placeByParameters(nodes, edges);
   return {nodes, edges};
 }
@@ -55,6 +63,9 @@ function placeByParameters(nodes, edges) {
 }
 const modulePath = source => [...source.matchAll(/_modules\['([^']+)'\]|_modules\["([^"]+)"\]/g)].map(m => m[1] || m[2]).join(".");
 const paramModule = id => { if (/^L_self_\w*_parameters_\w+_$/.test(id)) return ""; const t = /_modules_(\w+)_parameters_\w+_$/.exec(id); if (t && !id.includes("__")) return t[1].split("_modules_").join("."); const m = /^(.*?)_*parameters__(\w+)$/.exec(id); return m ? [...m[1].matchAll(/modules__(\w+?)(?=____|__$|$)/g)].map(x => x[1]).join(".") : null; };
+// The module that a parameter or a buffer belongs to, and an input's name as the user would say it.
+const ownerOf = id => paramModule(id) || paramModule(id.replace(/_buffers_(?=_*\w)/, "_parameters_"));
+const inputName = id => id.replace(/^.*_(?:buffers|parameters)_+(?=\w)/, "").replace(/^[Ll]_(\w+)_$/, "$1").replace(/_+$/, "") || id;
 const size = layout => { const m = /\[([^\]]*)\]/.exec(layout); return m && m[1] ? m[1].split(",").reduce((p, n) => p * (parseInt(n) || 1), 1) : 1; };
 
 // The order of the captured graphs: a row begins where the first function was captured again.
@@ -126,13 +137,14 @@ function drawModel() {
     for (const [a, b] of parsed.edges) {
       const from = parsed.nodes.get(a), x = owner(from), y = owner(parsed.nodes.get(b));
       if (from.parameter || x === y || !shown.has(x) || !shown.has(y)) continue;
-      drawn.set(x + "\n" + y, [x, y, from.layout]);
+      drawn.set(x + "\n" + y, [x, y, from.layout.replace(/\.strides.*$/, "")]);  // strides: in the node's own title
     }
     for (const [x, y] of drawn.values()) g.setEdge(x, y);
     dagre.layout(g);
-    const {width, height} = g.graph(), w = (width || 100) + 110, hh = (height || 60) + 34, wide = Math.max(300, host.clientWidth - 4);
+    const {width, height} = g.graph(), bends = [...drawn.values()].flatMap(([x, y]) => g.edge(x, y).points.map(p => p.x)), left = Math.min(0, ...bends);  // around frames, lines leave the nodes' width
+    const w = Math.max(width || 100, ...bends) - left + 110, hh = (height || 60) + 34, wide = Math.max(300, host.clientWidth - 4);
     const scale = fit ? Math.max(.45, Math.min(1, wide / w)) : 1;
-    const svg = h("svg", {width: w * scale, height: hh * scale, viewBox: `-12 -22 ${w} ${hh}`, role: "img", "aria-label": artifact.title});
+    const svg = h("svg", {width: w * scale, height: hh * scale, viewBox: `${left - 12} -22 ${w} ${hh}`, role: "img", "aria-label": artifact.title});
     for (const [m, id] of [...frames].sort((a, b) => a[0].length - b[0].length)) {
       const at = g.node(id);
       if (!at || !at.width) continue;
@@ -170,7 +182,7 @@ function drawModel() {
   }
   function tell(n, vocabulary) {  // the node that was chosen: where it comes from, with the line's text
     const chain = n.line === undefined ? [] : (artifact.origins || {})[n.line + 1] || [], place = placeOf(chain[0]);
-    about.replaceChildren(...[h("b", {}, n.id), ` ${n.op} ${n.layout} `, n.module ? h("span", {class: "dim"}, `in ${n.module} `) : "", h("span", {class: "tag"}, vocabulary === "core" ? "Core ATen" : vocabulary),
+    about.replaceChildren(...[h("b", {}, n.id), ` ${n.input ? "input" : n.op} ${n.layout} `, n.module ? h("span", {class: "dim"}, `in ${n.module} `) : "", h("span", {class: "tag"}, vocabulary === "core" ? "Core ATen" : vocabulary),
       place ? [placeButton(chain[0]), h("span", {class: "mono"}, place[0].lines[place[1]].trim())] : "", n.line !== undefined && fate(artifact, n.line) ? `; no kernel: ${fate(artifact, n.line)}` : ""].flat().filter(Boolean));
   }
   function walkNodes(k, e, press) {

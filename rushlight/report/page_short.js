@@ -123,6 +123,11 @@ function some(items, n) {
   const rest = h("button", {type: "button", class: "rest", onclick: () => { const next = items[n]; rest.replaceWith(...items.slice(n)); (next.querySelector("button") || next).focus(); }}, `and ${items.length - n} more`);
   return [...items.slice(0, n), rest];
 }
+// Why a share says little of the kernel: others had the processors, calls differ.
+function busy(row) {
+  const said = [gotOfProcessors(), apart(row) >= 2 ? waited(row) : ""].filter(Boolean).join("; ");
+  return said ? h("b", {class: "busy"}, `${said[0].toUpperCase()}${said.slice(1)}. `) : "";
+}
 const FEW = 24;  // places that stand there at first
 function drawShort() {
   if (!run) return;
@@ -147,7 +152,7 @@ function drawShort() {
     const row = {...parts[0], keys: [...new Set(parts.flatMap(p => p.keys))], calls: k.calls, ns: k.ns, moved: k.moved_bytes, operations: k.operations, fastest: k.fastest_ns};
     const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}${k.parts.length > 1 ? `, in ${k.parts.length} rows below` : ""}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
     const limit = limitShare(row);
-    add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "", limit && apart(row) >= 2 ? h("b", {class: "busy"}, `I${waited(row).slice(1)}. `) : "",
+    add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "", limit ? busy(row) : "",
       k.lines.length ? ["From ", some(ranges(k.lines), 6), ". "] : "", codeOfRow(row, true) ? "" : run.vendor === "Rushlight" ? "Its machine code could not be read here. " : `Its machine code is ${run.vendor}'s, and is not observed. `, h("a", {href: "#time"}, "all kernels"));
   }
   const compiledFor = artifacts.filter(a => run.device === "cpu" && a.stage === "triton_kernels" && a.graph);

@@ -19,9 +19,14 @@ function limitShare(r) {  // the nearer of the two
   return h("span", {title: `${why}${rate}; ${limitsFrom()}`}, h("span", {class: "bar", style: `width:${Math.min(1, share) * 70}px`}), text, h("span", {class: "dim rate"}, ` ${rate}`), best ? h("span", {class: "dim rate busy", title: waited(r)}, best <= 1 ? ` its fastest calls: ${percent(best)} %` : ` its fastest calls: ${three(apart(r))} times as fast`) : null);
 }
 const percent = share => share < .0095 ? "under 1" : Math.round(share * 100);
+// Of the processors' time that the program's threads asked for, what they got, where others took a good part.
+function gotOfProcessors() {
+  const p = run && run.facts.processors, got = p ? p.ran_ns / (p.ran_ns + p.waited_ns) : 1;
+  return got < .9 ? `the machine was busy: the program's threads got ${percent(got)} % of the processors' time that they asked for` : "";
+}
 // How many times as long its calls took as the fastest with the same layouts; 1 where that says nothing.
 const apart = r => r.calls > 2 && r.fastest ? r.ns / r.fastest : 1;
-const waited = r => `its calls took ${three(apart(r))} times as long as the fastest of the same shapes: the processors were busy with other work, or its data came from further away`;
+const waited = r => `its calls took ${three(apart(r))} times as long as the fastest of the same shapes`;
 const limitsFrom = () => { const l = data.limits; return l.measured ? `the limits are the best that any page measured on this machine since ${l.measured}, kept in ${l.kept}` : "the limits were measured on this machine right after the run"; };
 function limitsText() {
   const l = data.limits;
@@ -93,7 +98,7 @@ function drawKernels(add) {
     const kept = rows.filter(r => !pass || passOf(r.graph) === pass), sum = pass ? sums.get(pass) : kernelSums();
     const choice = (name, text) => h("button", {type: "button", "aria-pressed": String((pass || "") === name), onclick: () => kernelFilter(name)}, text);
     bar.replaceChildren(choice("", `all: ${ns(kernelSums().ns)}`), ...[...sums].map(([name, s]) => choice(name, `${name}: ${ns(s.ns)}`)));
-    told.textContent = `${kernelSumText(sum)}. A row is what one graph called of a kernel or routine; shares are of this sum. A title sorts. ${limitsText()}`;
+    told.textContent = `${kernelSumText(sum)}. A row is what one graph called of a kernel or routine; shares are of this sum. A title sorts. ${limitsText()}${data.limits && gotOfProcessors() ? ` Read them with care: ${gotOfProcessors()}.` : ""}`;
     body.replaceChildren(table([["what"], ["pass, graph"], ["calls", 1], ["time", 1], ["share", 1], ["a call", 1], ["made a plan", 1], ["makes"], ["of the limit"], ["your lines"]],
       kept.map(r => [cell(r.name, [sourceButton(r), h("span", {class: "dim rate"}, r.host ? `${r.how}, on the CPU` : r.how)]), cell(passOf(r.graph) + (r.graph ? r.graph.label : ""), r.graph ? h("span", {class: "keep"}, passOf(r.graph), " ", graphButton(r.graph)) : passOf(r.graph)), cell(r.calls, r.calls.toLocaleString("en")), cell(r.ns, ns(r.ns)),
         cell(r.host ? null : r.ns / (sum.ns || 1), r.host ? "" : `${three(100 * r.ns / (sum.ns || 1))} %`), cell(r.calls ? r.ns / r.calls : null, r.calls ? ns(r.ns / r.calls) : ""), cell(r.first_ns, r.first_calls ? h("span", {title: `${count(r.first_calls, "call")} made a plan first`}, `${r.first_calls}: ${ns(r.first_ns)}`) : ""), result(r), cell(limitOf(r), limitShare(r)), linesOf(r)])));

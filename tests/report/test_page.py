@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import rushlight as rl
-from rushlight import observation
+from rushlight import machine, observation
 from rushlight.report import page, path
 from rushlight.report.records import read_calls
 
@@ -629,11 +629,26 @@ def test_calls_that_waited_for_a_processor_are_told_beside_their_share(show, con
             Object.assign(k, {calls: 8, ns: 1e5, fastest_ns, moved_bytes: 1e4, operations: 0});
             drawShort();
             return [...document.querySelectorAll("#shortbody .busy")].map(e => e.textContent); };
-        return [text(0), text(9e4), text(1e4)]; }"""
+        run.facts.processors = {ran_ns: 99, waited_ns: 1};
+        const quiet = [text(0), text(9e4), text(1e4)];
+        run.facts.processors = {ran_ns: 25, waited_ns: 75};
+        drawTime();
+        return [...quiet, text(0), document.querySelector("#kernels > .dim").textContent]; }"""
     )
     assert told[0] == told[1] == []
     assert told[2][0] == " its fastest calls: 10 %" and "10.0 times as long" in told[2][1]
-    assert "processors were busy" in told[2][1]
+    assert told[3] == ["The machine was busy: the program's threads got 25 % of the processors' "
+                       "time that they asked for. "]  # fmt: skip
+    assert "got 25 %" in told[4]
+
+
+def test_what_the_threads_got_of_the_processors_is_kept():
+    def program():
+        return sum(i * i for i in range(100_000))
+
+    facts = rl.explain(program)().observed.facts
+    if any(machine.processor_time()):
+        assert facts["processors"]["ran_ns"] > 0 <= facts["processors"]["waited_ns"]
 
 
 @pytest.mark.slow
@@ -674,3 +689,57 @@ def test_the_bytecode_of_a_break_is_that_of_the_capture_that_it_ended(show, brok
                 show("right", artifacts.find(a => a.language === "bytecode")); }""")
         tab.locator("#shortbody button.place", has_text=f":{first + 4}").first.click()
     assert f"Capture {ended['unit']}" == tab.inner_text("#right .group")
+
+
+TWO_NORMS = '''def forward(self, args_0: "f32[2, 8]", self__modules__up____modules__a____buffers__mean: "f32[8]", self__modules__up____modules__b____buffers__mean: "f32[8]"):
+    rows = _norm(args_0, self__modules__up____modules__a____buffers__mean)
+    rows_1: "f32[2, 8].strides(1, 2)" = _getitem(rows, 0)
+    rows_2 = _norm(rows_1, self__modules__up____modules__b____buffers__mean)
+    rows_3: "f32[2, 8]" = _getitem(rows_2, 0)
+    return (rows_3,)
+'''  # noqa: E501  (as a graph is written)
+
+
+@pytest.mark.slow
+def test_results_and_buffers_stand_in_the_module_that_they_are_of(show, content):
+    tab = show(content)
+    found = tab.evaluate(
+        """text => { const of = x => [`self._modules['up']._modules['${x}']`, "Norm"];
+        const parse = (text, modules) => { const lines = text.split("\\n");
+            return [...parseGraph({lines, keys: lines.map(() => [])}, {modules}).nodes.values()]
+                .map(n => [n.id.slice(-7), n.op, n.module]); };
+        const again = text.replaceAll("_norm(", "ops.norm(").replaceAll("_getitem(rows_2, 0)",
+            "ops.relu(rows_2[0])").replaceAll("rows_2", "rows_1")
+            .replaceAll("rows_1 = ops.norm(rows_1",
+            "rows_1 = ops.norm(rows[0]")
+            .replace(/.*_getitem.*\\n/, "");
+        return [parse(text, {rows: of("a"), rows_2: of("b")}), parse(again, {rows: of("a")})]; }""",
+        TWO_NORMS,
+    )
+    captured, functional = ({n[0]: n[1:] for n in nodes} for nodes in found)
+    assert captured["rows_1"] == ["getitem", "up.a"] and captured["rows_3"] == ["getitem", "up.b"]
+    assert functional["rows"][1] == "up.a" and functional["rows_1"] == ["norm", "up.b"]
+    assert found[0][0] == ["args_0", "args_0", ""]
+    assert found[0][1][1:] == ["mean", "up.a"] and found[0][2][1:] == ["mean", "up.b"]
+
+
+@pytest.mark.slow
+def test_lines_of_the_model_stay_in_the_picture_without_strides(show, content):
+    tab = show(content)
+    tab.evaluate(
+        """() => { const box = document.querySelector("#modelbody select");
+        const made = artifacts.find(a => a.language === "graph" && parseable(a) &&
+            a.stage !== "inductor");
+        const name = `${made.unit}: ${made.title}`;
+        box.value = [...box.options].find(o => o.textContent === name).value;
+        box.dispatchEvent(new Event("change"));
+        function parseable(a) { return /: f32\\[[^\\]]*\\]\\.strides.* = /.test(a.text); } }"""
+    )
+    tab.get_by_role("button", name="open all modules").click()
+    told = tab.evaluate(
+        """() => { const svg = document.querySelector("#modelbody svg"), box = svg.viewBox.baseVal;
+        const around = [...svg.querySelectorAll("path.edge")].map(e => e.getBBox());
+        return [around.every(b => b.x >= box.x && b.x + b.width <= box.x + box.width),
+            [...svg.querySelectorAll(".onedge")].map(e => e.textContent).join(" ")]; }"""
+    )
+    assert told[0] and "f32[" in told[1] and "strides" not in told[1]
