@@ -87,6 +87,9 @@ class Pickler(pickle._Pickler):  # type: ignore[name-defined]
         if cls is nn.Parameter:
             args = (x.data, x.requires_grad, OrderedDict())
             return (PARAMETER_WITH_STATE, (*args, state)) if state else (PARAMETER, args)
+        if x.is_meta and cls is eager.Tensor:
+            described = (x.dtype, tuple(x.shape), tuple(x.stride()), x.requires_grad)
+            return NAMED["_rebuild_meta_tensor_no_storage"], described
         place = (x.storage_offset(), tuple(x.shape), tuple(x.stride()))
         args = (self.storage(x), *place, x.requires_grad, OrderedDict())
         if cls is eager.Tensor:

@@ -35,7 +35,7 @@ from rushlight.interop.aten import (
 from rushlight.interop.aten import kind as dtype_kind
 from rushlight.interop.torch_draws import draw_masks_first, is_random, keep_order
 from rushlight.interop.torch_places import Cpu, Loans, expected_of, fits, place_of, tensors_of
-from rushlight.interop.torch_sizes import evaluate, hint, layouts, places
+from rushlight.interop.torch_sizes import evaluable, evaluate, hint, layouts, places
 from rushlight.ops.declare import HALVES
 from rushlight.reasons import refuse
 
@@ -168,6 +168,7 @@ def compiled_runs(
         if not name.startswith("fused_"):
             continue
         calls = [n for n in module.graph.nodes if n.op == "call_function"]
+        name_givers(fused, name, module)
         try:
             part = Part(torch, module, f"{kind}_{name}", place)
             delattr(fused, name)  # torch would take a module there, and nothing else
@@ -187,6 +188,19 @@ def compiled_runs(
             left.update(name_of(n.target) for n in calls)
     fused.recompile()
     return fused, ours, parts
+
+
+def name_givers(fused: Any, name: str, module: Any) -> None:
+    """Marks the inputs of a part that calls of torch's give, with the names of these."""
+    calls = fused.graph.find_nodes(op="call_module", target=name)
+    inputs = module.graph.find_nodes(op="placeholder")
+    for given, node in zip(calls[0].args, inputs):
+        while given.target is operator.getitem:
+            given = given.args[0]
+        if given.op == "call_function":
+            node.meta["giver"] = str(given.target)
+        elif given.op == "placeholder" and "giver" in given.meta:
+            node.meta["giver"] = given.meta["giver"]
 
 
 def failing(torch: Any, module: Any, place: Cpu) -> dict[Any, str]:
@@ -290,6 +304,8 @@ def refused(torch: Any, node: Any, place: Cpu, known: dict[Any, str]) -> str:
             if isinstance(one, torch.Tensor):
                 if one.device != place.device:
                     return f"a tensor on {one.device}, the graph's parts are on {place.name}"
+                if one.layout != torch.strided:
+                    return f"layout {one.layout}"
                 if dtype_name(one.dtype) not in DTYPES:
                     return f"dtype {one.dtype}"
                 if type(one).__name__ not in ("FakeTensor", "Tensor", "Parameter"):
@@ -392,6 +408,8 @@ class Part:
         self.tensors = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
         self.sizes = {n: v for n, v in zip(inputs, values) if not isinstance(v, torch.Tensor)}
         fakes = [values[i] for i in self.tensors]
+        givers = [inputs[i].meta.get("giver") for i in self.tensors]
+        self.given = [(k, fakes[k], giver) for k, giver in enumerate(givers) if giver]
         self.places = places(fakes)  # empty where no size varies
         output = next(n for n in self.nodes if n.op == "output").args[0]
         self.single = not isinstance(output, (tuple, list))
@@ -419,6 +437,7 @@ class Part:
             seen = {name: hint(fakes[i].shape[d]) for name, (i, d) in self.places.items()}
             for size in self.sizes.values():
                 evaluate(size, seen)  # Unsupported where no input has it
+            self.given = [g for g in self.given if evaluable(g[1], seen)]
             described = layouts(fakes, [dtype_name(x.dtype) for x in fakes], self.place.name)
         elif self.sizes:
             raise Unsupported("torch_backend", "numbers without a tensor of their size")
@@ -480,9 +499,34 @@ class Part:
             inputs = tuple(mine)
         if self.sizes:
             inputs = tuple(inputs[i] for i in self.tensors)
+        if self.given:
+            inputs = self.as_described(inputs)
         expected = self.expected_now(inputs) if self.places else self.expected
         made = self.place.run(self.run, inputs, expected, self.loans)
         return made[0] if self.single else tuple(made)
+
+    def as_described(self, inputs: tuple) -> tuple:
+        """The inputs, those that calls of torch's gave as their fake functions said. RuntimeError
+        for another shape or dtype; other strides are put right."""
+        values = {n: x.shape[d] for n, (i, d) in self.places.items() if (x := inputs[i]).dim() > d}
+        made = list(inputs)
+        for k, fake, giver in self.given:
+            x, known = inputs[k], evaluable(fake, values)
+            shape = tuple(evaluate(n, values) if known else n for n in fake.shape)
+            alike = x.dim() == len(shape) and not (known and tuple(x.shape) != shape)
+            if not alike or x.dtype != fake.dtype:
+                raise RuntimeError(
+                    f"[torch_backend] {giver} gave {dtype_name(x.dtype)}{list(x.shape)}, its fake "
+                    f"(meta) function says {dtype_name(fake.dtype)}{list(shape)}"
+                )
+            stride = tuple(evaluate(n, values) for n in fake.stride()) if known else x.stride()
+            if x.stride() != stride:
+                if all(a == b or n == 1 for n, a, b in zip(shape, x.stride(), stride)):
+                    made[k] = x.as_strided(shape, stride)
+                else:
+                    new = self.torch.empty_strided(shape, stride, dtype=x.dtype, device=x.device)
+                    made[k] = new.copy_(x)
+        return tuple(made)
 
     def expected_now(self, inputs: tuple) -> list:
         """What torch expects for these inputs' sizes."""

@@ -30,6 +30,14 @@ def evaluate(n: Any, values: Mapping[str, Any]) -> Any:
     return n if isinstance(n, int) else followed(n.node.expr, values)
 
 
+def evaluable(fake: Any, sizes: Mapping[str, Any]) -> bool:
+    """Whether all sizes and strides are known from those that the inputs have."""
+    try:
+        return all(isinstance(evaluate(n, sizes), int) for n in (*fake.shape, *fake.stride()))
+    except Unsupported:
+        return False
+
+
 def followed(e: Any, values: Mapping[str, Any]) -> Any:
     if e.is_Integer:
         return int(e)

@@ -12,10 +12,10 @@ pytestmark = pytest.mark.slow
 nn, F = torch.nn, torch.nn.functional
 
 
-def compiled(model):
+def compiled(model, **options):
     torch._dynamo.reset()
     torch_backend.REPORTS.clear()
-    return torch.compile(model, backend=torch_backend.rushlight)
+    return torch.compile(model, backend=torch_backend.rushlight, **options)
 
 
 def gradients(model, f, *inputs):
@@ -193,6 +193,33 @@ def test_an_exception_in_what_is_torchs_is_the_programs_and_leaves_nothing_behin
     assert g(good, torch.tensor([2])).sum() == 1
     with pytest.raises(IndexError, match="out of"):
         g(good, torch.tensor([3]))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_a_custom_operator_gives_is_what_it_said_or_refused(dynamic):
+    """A fake function that promises other strides is put right; another dtype or shape is told."""
+
+    @torch.library.custom_op(f"rushlight_test::gives_{dynamic}", mutates_args=())
+    def gives(x: torch.Tensor, how: str) -> torch.Tensor:
+        return {
+            "as said": lambda: x + 1,
+            "columns": lambda: (x + 1).t().contiguous().t(),
+            "slice": lambda: torch.cat([x + 1, x], 1)[:, : x.shape[1]],
+            "double": lambda: x.double(),
+            "flat": lambda: x.reshape(-1) + 1,
+        }[how]()
+
+    gives.register_fake(lambda x, how: torch.empty_like(x))
+    f = compiled(lambda x, how: gives(x.relu(), how).sin() * 2, dynamic=dynamic)
+    for n in (3, 5) if dynamic else (3,):
+        x = torch.randn(n, 4)
+        for how in ("as said", "columns", "slice"):
+            assert torch.allclose(f(x, how), (x.relu() + 1).sin() * 2), how
+        for how, what in (("double", rf"float64\[{n}, 4\]"), ("flat", rf"float32\[{4 * n}\]")):
+            told = rf"gives_{dynamic}.default gave {what}.*says float32\[({n}|s\w+), (4|s\w+)\]"
+            with pytest.raises(RuntimeError, match=told):
+                f(x, how)
+        assert torch.allclose(f(x, "as said"), (x.relu() + 1).sin() * 2)
 
 
 def test_attention_and_its_backward():
