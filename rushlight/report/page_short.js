@@ -123,6 +123,11 @@ function some(items, n) {
   const rest = h("button", {type: "button", class: "rest", onclick: () => { const next = items[n]; rest.replaceWith(...items.slice(n)); (next.querySelector("button") || next).focus(); }}, `and ${items.length - n} more`);
   return [...items.slice(0, n), rest];
 }
+// Where the longest kernel ran outside graphs, the longest inside them: what compiling is about.
+function longestCompiled(longest, all) {
+  const row = longest.parts.some(p => p.graph) ? null : kernelRows().find(r => r.graph && !r.host && r.ns);
+  return row ? ["Longest in compiled code: ", sourceButton(row), `, ${ns(row.ns)} in ${count(row.calls, "call")}, ${percent(row.ns / all.ns)} %`, row.lines.length ? [", from ", some(ranges(row.lines), 6)] : "", ". "] : "";
+}
 // Why a share says little of the kernel: others had the processors, calls differ.
 function busy(row) {
   const said = [gotOfProcessors(), apart(row) >= 2 ? waited(row) : ""].filter(Boolean).join("; ");
@@ -140,20 +145,22 @@ function drawShort() {
   if (compiled.length) add("Compiled lines", some(ranges(compiled), FEW));
   else if (calledAt.length) add("Compiled lines", "none of your own, but what is called at ", some(ranges(calledAt), FEW));
   else add("Compiled lines", run.captures.length || run.functions.length ? "none of them" : "none: nothing was compiled in this run. torch.compile(model) or --mode compile does it.");
-  const why = [...breaks, ...skipped];
-  if (why.length) add("Not compiled", list(why.map(b => [placeButton(b.where), " ", b.what + (b.count > 1 ? b.ended ? ` (it ended ${b.count} captures)` : ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8));
+  const why = [...breaks, ...skipped], captured = run.captures.length > 0;
+  if (captured && !why.length) add("Not compiled", "nothing: each capture took its function whole.");
+  else if (why.length) add("Not compiled", list(why.map(b => [placeButton(b.where), " ", b.what + (b.count > 1 ? b.ended ? ` (it ended ${b.count} captures)` : ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8));
   const eager = run.lines;
   if (eager.length && compiled.length) add("One at a time", "outside compiled functions, operators ran from ", some(ranges(eager.map(r => r.where)), FEW));
   const again = recompiles();
-  if (again.length) add("Compiled again", list(grouped(again).map(([r, others]) => [r.what, " because ", h("b", {}, r.why), readAt(r), placeButton(r.where), others.length ? [". By that change also: ", others.map((o, i) => [i ? ", " : "", o.what, " ", placeButton(o.where)])] : ""]), 8));
+  if (captured && !again.length) add("Compiled again", "never: each call fitted what its first one compiled.");
+  else if (again.length) add("Compiled again", list(grouped(again).map(([r, others]) => [r.what, " because ", h("b", {}, r.why), readAt(r), placeButton(r.where), others.length ? [". By that change also: ", others.map((o, i) => [i ? ", " : "", o.what, " ", placeButton(o.where)])] : ""]), 8));
   if (run.costs.length) {
     const k = run.costs[0], all = kernelSums(), cold = !k.ns, graphs = new Map(run.captures.flatMap(c => c.graphs.map(g => [g.label, [c, g]])));
     const parts = k.parts.map(p => costRow(k, p, graphs.get(p.graph)));
     const row = {...parts[0], keys: [...new Set(parts.flatMap(p => p.keys))], calls: k.calls, ns: k.ns, moved: k.moved_bytes, operations: k.operations, fastest: k.fastest_ns};
-    const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}${k.parts.length > 1 ? `, in ${k.parts.length} rows below` : ""}, ${Math.round(100 * k.ns / all.ns)} % of ${kernelSumText(all)}`;
+    const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}${k.parts.length > 1 ? ` (${k.parts.length} rows below)` : ""}, ${Math.round(100 * k.ns / all.ns)} % of what all kernels and library routines took (${ns(all.ns)} in ${count(all.calls, "call")}${k.first_calls ? `); not counted: its ${count(k.first_calls, "first call")}, which made plans (${ns(k.first_ns)})` : ")"}`;
     const limit = limitShare(row);
     add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "", limit ? busy(row) : "",
-      k.lines.length ? ["From ", some(ranges(k.lines), 6), ". "] : "", codeOfRow(row, true) ? "" : run.vendor === "Rushlight" ? "Its machine code could not be read here. " : `Its machine code is ${run.vendor}'s, and is not observed. `, h("a", {href: "#time"}, "all kernels"));
+      k.lines.length ? ["From ", some(ranges(k.lines), 6), ". "] : "", longestCompiled(k, all), codeOfRow(row, true) ? "" : run.vendor === "Rushlight" ? "Its machine code could not be read here. " : `Its machine code is ${run.vendor}'s, and is not observed. `, h("a", {href: "#time"}, "all kernels"));
   }
   const compiledFor = artifacts.filter(a => run.device === "cpu" && a.stage === "triton_kernels" && a.graph);
   if (compiledFor.length) add("For a GPU", `${count(compiledFor.length, "kernel")} compiled for ${compiledFor[0].title.split(", for ").pop()} too, and not run: `,
@@ -163,7 +170,7 @@ function drawShort() {
   const {graphs, saved, most, sum} = memory();
   if (most) add("Memory", `at most ${bytes(most.peak_bytes)} at once inside graph `, graphButton(most), ` of ${most.label.split("#")[0]} (${passOf(most)}); `, saved.length ? `saved for backward: ${bytes(Math.max(...saved.map(([, list]) => sum(list, s => !s.parameter))))} of inputs and results${saved.length > 1 ? " at most in a capture" : ""}. ` : "nothing is saved for backward. ", h("a", {href: "#memory"}, "which"));
   const reads = run.facts.waits ? run.facts.waits.map(w => ({...w, waited: true})) : run.facts.reads || [];  // with a GPU, what it waited for
-  if (reads.length) add("Python waits", list(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : r.host ? "" : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8));
+  if (reads.length) add("Python waits", list(reads.map(r => [placeButton(r.line), ` ${r.what}, ${count(r.count, "time")}`, r.waited ? `: the host waited ${ns(r.ns)} for the GPU` : r.host ? ": does not wait, since these stay on the host with a GPU too" : ": reads a number of a tensor; on a GPU the host waits there for all that is queued"]), 8));
   const spent = run.captures.reduce((n, c) => n + c.capture_ms + Object.values(c.stage_ms).reduce((a, b) => a + b, 0), 0);
   const also = run.facts.also || [], phrase = (of, ids) => doc.dimensions.filter(d => ids.includes(d.id)).map(d => d.options.find(o => o.value === of[d.id]).phrase).join(" on ");
   const walls = [run, ...also].map(r => (also.length ? phrase(r, ["mode"]) + " " : "") + ns(r.wall_ns)).join(", ");

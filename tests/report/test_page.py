@@ -746,3 +746,40 @@ def test_lines_of_the_model_stay_in_the_picture_without_strides(show, content):
             [...svg.querySelectorAll(".onedge")].map(e => e.textContent).join(" ")]; }"""
     )
     assert told[0] and "f32[" in told[1] and "strides" not in told[1]
+
+
+def answers(tab):
+    """What "In short" says, by title."""
+    titles = tab.locator("#shortbody dt").all_inner_texts()
+    return dict(zip(titles, tab.locator("#shortbody dd").all_inner_texts()))
+
+
+@pytest.mark.slow
+def test_that_nothing_went_wrong_is_an_answer_too(show, content, broken):
+    tab = show(content)
+    assert answers(tab)["Not compiled"].startswith("nothing:")
+    assert not answers(tab)["Compiled again"].startswith("never")
+    tab = show(broken)
+    assert answers(tab)["Compiled again"].startswith("never:")
+    assert not answers(tab)["Not compiled"].startswith("nothing")
+
+
+@pytest.mark.slow
+def test_whose_times_the_longest_kernel_s_are_and_what_does_not_wait(show, content):
+    tab = show(content)
+    tab.evaluate(
+        """() => { const k = run.costs[0], part = {...k.parts[0], graph: "", steps: []};
+        const outside = {...k, name: "randn", how: "eager kernel", ns: 3e9, calls: 7,
+            first_calls: 2, first_ns: 5e6, parts: [{...part, ns: 3e9}]};
+        run.costs.unshift(outside);
+        run.facts.reads = [{line: "", what: "item", count: 2, ns: 1, host: true},
+            {line: "", what: "bool", count: 2, ns: 1, host: false}];
+        drawShort(); }"""
+    )
+    told = answers(tab)
+    longest = told["Longest kernel"]
+    assert "not counted: its 2 first calls, which made plans (5.00 ms)" in longest
+    assert "in 7 calls, 100 % of what all kernels and library routines took (" in longest
+    assert "Longest in compiled code: " in longest
+    numbers, truth = told["Python waits"].splitlines()
+    assert "does not wait" in numbers and "does not wait" not in truth
