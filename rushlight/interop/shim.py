@@ -253,7 +253,7 @@ def note(name: str, module: Any = None) -> tuple[str, ...]:
         parent, _, last = name.rpartition(".")
         if module is None:
             module = sys.modules.get(parent)
-        names = [n for n in dir(module) if not n.startswith("_")] if module is not None else []
+        names = [n for n in dir(module) if n[0] != "_" and n != last] if module else []
         near = tuple(f"{parent}.{n}" for n in difflib.get_close_matches(last, names, 3))
         place = user_line()
         missing[name] = Missing(name, near, "" if place is None else str(place))

@@ -67,10 +67,13 @@ def rushlight(gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callabl
 
     check_version(torch.__version__)
     try:
-        from functorch.compile import min_cut_rematerialization_partition
+        from functorch.compile import make_boxed_func, min_cut_rematerialization_partition  # noqa: F401
 
         table = decompositions()
+        from torch._C import _from_dlpack, _to_dlpack  # noqa: F401  what later stages take
         from torch._dynamo.backends.common import aot_autograd
+        from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner  # noqa: F401
+        from torch.fx.passes.operator_support import OperatorSupportBase  # noqa: F401
     except ImportError as error:
         raise RuntimeError(f"{unknown(torch.__version__)}: {error}") from error
 

@@ -153,6 +153,14 @@ def test_a_torch_that_is_not_known_is_refused_by_its_version(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1")
     with pytest.raises(Exception, match=r"this is 2\.5\.1"):
         compiled(torch.relu)(torch.ones(2))
+    monkeypatch.undo()
+    partitioner = "torch.fx.passes.infra.partitioner.CapabilityBasedPartitioner"
+    for name in (partitioner, "torch._C._to_dlpack"):
+        monkeypatch.delattr(name)
+        with pytest.raises(Exception, match=rf"for torch 2\.6.*{name.rpartition('.')[2]}"):
+            compiled(torch.relu)(torch.ones(2))
+        monkeypatch.undo()
+    assert compiled(torch.relu)(torch.ones(2)).sum() == 2
 
 
 def test_two_devices_and_what_only_torch_has_stay_torchs():
