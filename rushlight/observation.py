@@ -318,7 +318,8 @@ def generated_for(calls: Any, functions: Sequence[Any]) -> dict[str, list[Any]]:
         around = [c for c in calls.everything if c.start <= f.time_ns <= c.end and c.ran]
         inner = max(around, key=lambda c: c.start, default=None)
         name = inner.ran if inner is not None and inner.route == "library" else "onednn matmul"
-        found.setdefault(name, []).append(f)
+        operands = " x ".join(str(x._replace(strides=None)) for x in inner.inputs) if inner else ""
+        found.setdefault(name, []).append(f._replace(operands=operands))
     return found
 
 

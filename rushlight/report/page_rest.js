@@ -20,11 +20,18 @@ function drawHead() {
   const parts = [...(run ? [["short", "In short"]] : []), ["path", "Path"], ["stages", "Stages"], ["views", "Line by line"], ["why", "Why"], ["time", "Time"], ["model", "Model graph"], ["sequence", "Sequence"], ["reference", "Documented"]].filter(([id]) => !$(id).hidden);
   put("nav", parts.map(([id, text]) => h("a", {href: "#" + id}, text)));
   startSearch();
+  new ResizeObserver(belowHead).observe(document.querySelector("header"));
   document.addEventListener("keydown", e => {
     const typing = ["INPUT", "SELECT", "TEXTAREA"].includes(document.activeElement.tagName);
     if (e.key === "/" && (!typing || document.activeElement.type === "radio")) { e.preventDefault(); $("search").focus(); }
     if (e.key === "Escape") escape();
   });
+}
+
+// What is jumped to stands below the head, however high that is (an error makes it higher).
+function belowHead() {
+  const head = document.querySelector("header"), stays = getComputedStyle(head).position === "sticky";
+  document.documentElement.style.scrollPaddingTop = stays ? `${head.offsetHeight + 4}px` : "0";
 }
 
 // Escape takes back the last thing: a menu, the search, what is kept lit, the fold around the focus.

@@ -159,7 +159,7 @@ function drawShort() {
     const row = {...parts[0], keys: [...new Set(parts.flatMap(p => p.keys))], calls: k.calls, ns: k.ns, moved: k.moved_bytes, operations: k.operations, fastest: k.fastest_ns};
     const took = cold ? `${ns(k.first_ns)} in ${count(k.first_calls, "call")}, which made their plan` : `${ns(k.ns)} in ${count(k.calls, "call")}${k.parts.length > 1 ? ` (${k.parts.length} rows below)` : ""}, ${Math.round(100 * k.ns / all.ns)} % of what all kernels and library routines took (${ns(all.ns)} in ${count(all.calls, "call")}${k.first_calls ? `); not counted: its ${count(k.first_calls, "first call")}, which made plans (${ns(k.first_ns)})` : ")"}`;
     const limit = limitShare(row);
-    add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}: ${took}. `, limit, limit ? ". " : "", limit ? busy(row) : "",
+    add("Longest kernel", sourceButton(row), `, ${k.how === "generated" ? "a generated kernel" : k.how === "eager kernel" ? "an eager kernel" : "a library routine"}${byOneDnn(row) ? ", its code by oneDNN" : ""}: ${took}. `, limit, limit ? ". " : "", limit ? busy(row) : "",
       k.lines.length ? ["From ", some(ranges(k.lines), 6), ". "] : "", longestCompiled(k, all), codeOfRow(row, true) ? "" : run.vendor === "Rushlight" ? "Its machine code could not be read here. " : `Its machine code is ${run.vendor}'s, and is not observed. `, h("a", {href: "#time"}, "all kernels"));
   }
   const compiledFor = artifacts.filter(a => run.device === "cpu" && a.stage === "triton_kernels" && a.graph);

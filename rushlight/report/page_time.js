@@ -92,6 +92,8 @@ function passSums() {
   for (const [pass, s] of sums) if (!s.rows) sums.delete(pass);
   return sums;
 }
+const byOneDnn = r => /oneDNN/.test((codeOfRow(r, true) || {title: ""}).title) && !/^onednn/.test(r.name);
+const howText = r => r.how + (byOneDnn(r) ? ", its code by oneDNN" : "") + (r.host ? ", on the CPU" : "");
 function drawKernels(add) {
   const rows = kernelRows(), sums = passSums(), body = h("div", {}), bar = h("p", {class: "choices", role: "group", "aria-label": "which kernels"}), told = h("p", {class: "dim"});
   kernelFilter = pass => {
@@ -100,7 +102,7 @@ function drawKernels(add) {
     bar.replaceChildren(choice("", `all: ${ns(kernelSums().ns)}`), ...[...sums].map(([name, s]) => choice(name, `${name}: ${ns(s.ns)}`)));
     told.textContent = `${kernelSumText(sum)}. A row is what one graph called of a kernel or routine; shares are of this sum. A title sorts. ${limitsText()}${data.limits && gotOfProcessors() ? ` Read them with care: ${gotOfProcessors()}.` : ""}`;
     body.replaceChildren(table([["what"], ["pass, graph"], ["calls", 1], ["time", 1], ["share", 1], ["a call", 1], ["made a plan", 1], ["makes"], ["of the limit"], ["your lines"]],
-      kept.map(r => [cell(r.name, [sourceButton(r), h("span", {class: "dim rate"}, r.host ? `${r.how}, on the CPU` : r.how)]), cell(passOf(r.graph) + (r.graph ? r.graph.label : ""), r.graph ? h("span", {class: "keep"}, passOf(r.graph), " ", graphButton(r.graph)) : passOf(r.graph)), cell(r.calls, r.calls.toLocaleString("en")), cell(r.ns, ns(r.ns)),
+      kept.map(r => [cell(r.name, [sourceButton(r), h("span", {class: "dim rate"}, howText(r))]), cell(passOf(r.graph) + (r.graph ? r.graph.label : ""), r.graph ? h("span", {class: "keep"}, passOf(r.graph), " ", graphButton(r.graph)) : passOf(r.graph)), cell(r.calls, r.calls.toLocaleString("en")), cell(r.ns, ns(r.ns)),
         cell(r.host ? null : r.ns / (sum.ns || 1), r.host ? "" : `${three(100 * r.ns / (sum.ns || 1))} %`), cell(r.calls ? r.ns / r.calls : null, r.calls ? ns(r.ns / r.calls) : ""), cell(r.first_ns, r.first_calls ? h("span", {title: `${count(r.first_calls, "call")} made a plan first`}, `${r.first_calls}: ${ns(r.first_ns)}`) : ""), result(r), cell(limitOf(r), limitShare(r)), linesOf(r)])));
   };
   kernelFilter("");

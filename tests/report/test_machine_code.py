@@ -102,12 +102,22 @@ def test_generated_functions_are_read_from_a_dump(tmp_path):
     file = tmp_path / "jit-1.dump"
     first = jitdump((10, "jit_a", b"\xc3"))
     file.write_bytes(first)
-    assert list(loaded_code.read_dump(file)) == [(10, "jit_a", b"\xc3")]
+    assert [f[:3] for f in loaded_code.read_dump(file)] == [(10, "jit_a", b"\xc3")]
     file.write_bytes(jitdump((10, "jit_a", b"\xc3"), (20, "jit_b", b"\x90\xc3")) + b"\0\0")
     assert [f.name for f in loaded_code.read_dump(file)] == ["jit_a", "jit_b"]
     assert [f.name for f in loaded_code.read_dump(file, len(first))] == ["jit_b"]
     file.write_bytes(b"short")
     assert not list(loaded_code.read_dump(file))
+
+
+def test_code_comes_before_the_list_of_it(monkeypatch):
+    monkeypatch.setattr(loaded_code, "disassembled_bytes", lambda code: [f"  {len(code)}"])
+    made = [("jit_a", b"1", "f32[2]"), ("jit_b", b"22", ""), ("jit_a", b"1", "f32[3]")]
+    view = loaded_code.of_onednn("product", [loaded_code.Function(0, *m) for m in made])
+    lines = view.text.splitlines()
+    assert lines[1:6] == ["jit_b:", "  2", "", "jit_a, for f32[2]; f32[3]:", "  1"]
+    assert lines[-2:] == ["  2 bytes: jit_b", "  1 bytes: jit_a, for f32[2]; f32[3]"]
+    assert len(lines[0]) < 60 and "oneDNN" in lines[0]
 
 
 def test_what_onednn_generates_is_shown_for_the_call_that_asked():
@@ -122,7 +132,10 @@ def test_what_onednn_generates_is_shown_for_the_call_that_asked():
     explained = rl.explain(lambda: [x @ y for _ in range(3)])()
     code = explained._generated_code["onednn matmul"]
     view = loaded_code.machine_code("onednn matmul", "library routine", code)
-    assert view.language == "asm" and "jit_" in view.text.splitlines()[1] and "ret" in view.text
+    lines = view.text.splitlines()
+    head = next(line for line in lines[:2] if line.startswith("jit_"))
+    assert view.language == "asm" and "ret" in view.text and "oneDNN" in view.title
+    assert head.endswith("for f32[96, 272] x f32[272, 144]:")
     assert rl.explain(lambda: x @ y)()._generated_code == {}
     assert "there before" in loaded_code.machine_code("onednn matmul", "library routine").text
     code = len(code)
