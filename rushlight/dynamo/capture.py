@@ -56,6 +56,7 @@ class Capture(Operators, Wrapping):
         self.options: Any = None
         self.frames: list[Any] = []
         self.captured = bytearray()  # for each position of the outermost frame: was it reached
+        self.inlined: dict[types.CodeType, bytearray] = {}  # the same of what it called
         self.steps = 0  # instructions of the outermost frame so far
         self.made: dict[int, int] = {}  # id of an object -> the step that made it
         self.current: Any = None  # the exception being handled

@@ -17,7 +17,7 @@ import weakref
 from typing import Any
 
 from rushlight import _core, config, reasons, trace
-from rushlight.errors import CompilerBug
+from rushlight.errors import CompilerBug, of_user
 from rushlight.fx.captured import origins_of_lines
 from rushlight.fx.pausing import paused_collector
 
@@ -74,13 +74,15 @@ class Options:
 
 class Entry:
     """One capture: its guards in the order of the checks, the graph, the break that ended it, the
-    target, and the instructions that were captured."""
+    target, the instructions that were captured, and the user's lines captured in functions that it
+    called."""
 
     def __init__(
         self, guards: list[Guard], module: Any, target: Any, reason: Any, captured: bytes, at: int
     ) -> None:
         self.guards, self.module, self.target, self.reason = guards, module, target, reason
         self.captured, self.broken_at = captured, at
+        self.inlined: list[str] = []
 
 
 class Record:
@@ -381,7 +383,23 @@ def attempt(
     target.__qualname__ = function.__qualname__
     at = frame.at if kind == "break" else -1
     module = modules[0] if modules else None
-    return guards, Entry(listed, module, target, reason, bytes(state.captured), at)
+    entry = Entry(listed, module, target, reason, bytes(state.captured), at)
+    if trace.listeners:
+        entry.inlined = inlined_lines(state)
+    return guards, entry
+
+
+def inlined_lines(state: Capture) -> list[str]:
+    """The user's lines, as file.py:12, that were captured in functions called by the outermost."""
+    found: dict[str, None] = {}
+    for code, reached in state.inlined.items():
+        for i in instructions(code) if of_user(code.co_filename) else ():
+            if reached[i.position] and i.name not in NO_CODE and i.line:
+                found[trace.short_place(f"{code.co_filename}:{i.line}")] = None
+    return list(found)
+
+
+NO_CODE = ("RESUME", "NOP", "COPY_FREE_VARS", "MAKE_CELL")
 
 
 def outermost(state: Capture, function: Any, arguments: tuple) -> Outermost:
@@ -495,7 +513,7 @@ def emit_records(record: Record, entry: Entry, nanoseconds: int) -> None:
     code = record.function.__code__
     trace.emit(
         "dynamo", name, listing(code, entry), kind="bytecode", file=code.co_filename,
-        first_line=code.co_firstlineno,
+        first_line=code.co_firstlineno, inlined=entry.inlined,
     )  # fmt: skip
     if entry.module is not None:
         graph = entry.module.graph

@@ -117,8 +117,10 @@ class Frame:
 
     def loop(self) -> tuple[str, Any]:
         code = self.listing
+        reached = self.state.inlined.setdefault(self.code, bytearray(len(code)))
         while True:
             i = self.now = code[self.at]
+            reached[self.at] = 1
             self.at += 1
             try:
                 done = i.run(self, i)

@@ -93,6 +93,7 @@ class GraphRun:
     ns: int = 0
     inside_ns: int = 0  # of that, in kernels, library routines and views
     shared: dict[int, str] = field(default_factory=dict)  # step -> the step whose kernel it runs
+    called_at: list[str] = field(default_factory=list)  # lines that ran it by no compiled function
 
 
 @dataclass(slots=True)
@@ -106,6 +107,7 @@ class Capture:
     breaks: list[Refused] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)  # name -> path
     modules: dict[str, tuple[str, str]] = field(default_factory=dict)  # node -> module, its class
+    inlined: list[str] = field(default_factory=list)  # lines captured in what the function called
     first_line: int = 0
     nodes: int = 0
     capture_ms: float = 0.0
@@ -190,6 +192,7 @@ class _Reader:
         if record.kind == "bytecode" and "file" in facts:
             capture.files.setdefault(trace.short_path(facts["file"]), facts["file"])
             capture.first_line = facts["first_line"]
+            capture.inlined = list(facts.get("inlined", ()))
         if not record.text:
             return
         text, origins = record.text, dict(record.sourcemap or {})
@@ -331,6 +334,7 @@ def _add_calls(graph: GraphRun, calls: Calls) -> None:
     names stand in the order of their calls."""
     runs = [call for call in calls.of_graphs if call.operator == graph.label]
     graph.calls, graph.ns = len(runs), sum(call.ns for call in runs)
+    graph.called_at = list(dict.fromkeys(filter(None, (_called_at(call, calls) for call in runs))))
     places: dict[str, list[int]] = {}
     for i, step in enumerate(graph.steps):
         places.setdefault(graph.shared.get(i, step.name), []).append(i)
@@ -345,6 +349,16 @@ def _add_calls(graph: GraphRun, calls: Calls) -> None:
                 at = places[name][min(nth, len(places[name]) - 1)]
                 calls.everything.step_of[part.id] = (graph.label, at)
                 _add(graph.steps[at], part)
+
+
+def _called_at(call: Call, calls: Calls) -> str:
+    """The user's line that a backward graph runs for, say; "" inside a compiled function, whose
+    own lines are told with it."""
+    above, where = call, call.where
+    while above.kind != "compiled" and above.parent is not None:
+        above = calls.everything.by_id[above.parent]
+        where = where or above.where
+    return "" if above.kind == "compiled" else where
 
 
 def _add(step: Ran, call: Call) -> None:

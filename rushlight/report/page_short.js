@@ -2,7 +2,7 @@
 // they rest on. Function declarations only.
 
 // What became of each line of the user's files; a line can be several of these.
-const MARKS = {compiled: ["c", "compiled"], traced: ["t", "captured, and needed no kernel"], broke: ["b", "the graph broke here"],
+const MARKS = {compiled: ["c", "compiled"], traced: ["t", "captured, and needed no kernel"], ran: ["r", "ran compiled code"], broke: ["b", "the graph broke here"],
   eager: ["e", "called operators one at a time"], waits: ["w", "reads a tensor's value"]};
 function markSources() {
   const marks = new Map();
@@ -19,10 +19,13 @@ function markSources() {
   if (!run) return;
   for (const c of run.captures) {
     for (const g of c.graphs) for (const s of g.steps) for (const l of s.lines) mark(l, "compiled");
+    for (const l of c.inlined || []) mark(l, "traced");
+    for (const g of c.graphs) for (const l of g.called_at || []) mark(l, "ran");
     for (const b of c.breaks) mark(b.where, "broke");
     for (const a of artifacts) if (a.unit === c.unit && a.stage === "dynamo" && a.language === "bytecode")
       a.lines.forEach((row, i) => { if (/^.{5} >/.test(row) && !/ (RESUME|NOP|COPY_FREE_VARS)\b/.test(row)) mark(((a.origins || {})[i + 1] || [])[0], "traced"); });
   }
+  for (const f of run.functions) for (const l of f.where) mark(l, "ran");
   for (const row of run.lines) mark(row.where, "eager");
   for (const r of [...(run.facts.waits || []), ...(run.facts.reads || [])]) mark(r.line, "waits");
   for (const [a, lines] of marks) {
@@ -138,7 +141,8 @@ function drawShort() {
   if (!run) return;
   const rows = [], add = (title, ...body) => rows.push(h("dt", {}, title), h("dd", {}, body));
   const list = (items, n) => h("ul", {}, some(items.map(i => h("li", {}, i)), n));
-  const compiled = run.captures.flatMap(c => c.graphs.flatMap(g => g.steps.flatMap(s => s.lines)));
+  const made = run.captures.flatMap(c => c.graphs), compiled = made.flatMap(g => g.steps.flatMap(s => s.lines));
+  if (compiled.length) compiled.push(...made.flatMap(g => g.absorbed.map(a => a.origins.split(" > ")[0]).filter(l => !l.includes(" "))));  // views, which need no step
   const skipped = tally(run.refusals.filter(r => /^fallback\.(graph|tape|recurrent|sizes|aliasing)$|^capture\.(skip|recompile_limit)/.test(r.id)));
   const breaks = distinctBreaks();
   const calledAt = run.functions.filter(f => run.captures.some(c => c.function === f.function && c.graphs.length)).flatMap(f => f.where);

@@ -263,6 +263,34 @@ def test_what_the_compiler_calls_while_it_compiles_is_no_call_of_the_users():
     assert called[f"test_captures.py:{first + 8}"].operators == ["sum"]
 
 
+def test_lines_of_inlined_functions_and_those_that_ran_a_backward_graph_are_told():
+    def split(t):
+        rows, _ = t.shape
+        if rows < 0:
+            t = t + 1
+        return t.view(rows, 2, -1)
+
+    def outer(x):
+        return split(x).sum()
+
+    rl.dynamo.reset()
+    x = rl.ones(3, 4).requires_grad_()
+    compiled = rl.compile(outer)
+
+    def program():
+        y = compiled(x)
+        y.backward()
+
+    (capture,) = rl.explain(program)().observed.captures
+    first = split.__code__.co_firstlineno
+    lines = {int(line.removeprefix("test_captures.py:")) - first for line in capture.inlined}
+    assert lines == {1, 2, 4}
+    ran = {g.name.rpartition("_")[2]: g.called_at for g in capture.graphs}
+    (line,) = ran["backward"]
+    assert f"test_captures.py:{program.__code__.co_firstlineno + 2} " in line
+    assert ran["forward"] == []
+
+
 def test_variables_of_a_long_head_are_none_and_take_no_time():
     head = (
         "def f(\n    " + ", ".join([f"a_long_name_of_an_input_{i}" for i in range(12)]) + "\n):\n"

@@ -297,7 +297,7 @@ def test_source_lines_say_all_that_became_of_them(show, content):
     marks = tab.locator("#left .line .marks")
     line = Small.forward.__code__.co_firstlineno
     assert marks.nth(line).inner_text() == "c" and marks.nth(line + 1).inner_text() == "c"
-    assert marks.nth(program.__code__.co_firstlineno + 2).inner_text() == "e"
+    assert marks.nth(program.__code__.co_firstlineno + 2).inner_text() == "re"
     assert "compiled" in marks.nth(line).get_attribute("title")
 
 
