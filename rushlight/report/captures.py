@@ -307,11 +307,14 @@ def distinct_breaks(captures: Sequence[Capture]) -> list[tuple[Refused, int]]:
         seen.setdefault((told.id, told.what, told.why, told.where), [told, 0])[1] += 1
     # An exception ends the captures of all the functions that it leaves: told where the user's
     # line called the first of ours, it is not told again of those.
-    theirs = {key[:3] for key in seen if not key[3].startswith(PACKAGE)}
+    # Where all of them are ours (a module of `nn` was compiled), it is told of the outermost.
+    shown: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for key in sorted(seen, key=lambda key: key[3].startswith(PACKAGE)):
+        shown.setdefault(key[:3], key)
     rows = [
         (told, n)
         for key, (told, n) in seen.items()
-        if key[:3] not in theirs or not key[3].startswith(PACKAGE)
+        if not key[3].startswith(PACKAGE) or shown[key[:3]] == key
     ]
     return sorted(rows, key=lambda row: -row[1])
 

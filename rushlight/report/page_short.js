@@ -21,7 +21,7 @@ function markSources() {
     for (const g of c.graphs) for (const s of g.steps) for (const l of s.lines) mark(l, "compiled");
     for (const l of c.inlined || []) mark(l, "traced");
     for (const g of c.graphs) for (const l of g.called_at || []) mark(l, "ran");
-    for (const b of c.breaks) mark(b.where, "broke");
+    for (const b of c.breaks) for (const l of [b.where, ...(b.via || [])]) mark(l, "broke");
     for (const a of artifacts) if (a.unit === c.unit && a.stage === "dynamo" && a.language === "bytecode")
       a.lines.forEach((row, i) => { if (/^.{5} >/.test(row) && !/ (RESUME|NOP|COPY_FREE_VARS)\b/.test(row)) mark(((a.origins || {})[i + 1] || [])[0], "traced"); });
   }

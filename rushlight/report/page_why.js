@@ -30,7 +30,8 @@ const tally = list => { const seen = new Map(); for (const r of list) { const wh
 // An exception that leaves functions of ours is told once: where the user's line called the first.
 function distinctBreaks() {
   const all = tally(run.captures.flatMap(c => c.breaks)).map(b => ({...b, ended: true})), ours = b => !!data.package && b.where.startsWith(data.package);
-  return all.filter(b => !ours(b) || !all.some(o => !ours(o) && o.id === b.id && o.what === b.what && o.why === b.why));
+  const like = (o, b) => o.id === b.id && o.what === b.what && o.why === b.why;
+  return all.filter((b, i) => !ours(b) || !all.some((o, j) => like(o, b) && (!ours(o) || j < i)));  // all ours: of the outermost
 }
 // Captures that are compiled in parts (forward_0, forward_1, ...): [capture, parts].
 function graphsOfParts() {

@@ -291,6 +291,20 @@ def test_lines_of_inlined_functions_and_those_that_ran_a_backward_graph_are_told
     assert ran["forward"] == []
 
 
+def test_an_exception_in_a_compiled_module_of_ours_is_told_once():
+    net = rl.compile(rl.nn.Sequential(rl.nn.Linear(4, 6), rl.nn.ReLU()))
+    rl.dynamo.reset()
+
+    def calls():
+        with pytest.raises(RuntimeError):
+            net(rl.ones(2, 5))
+
+    seen = rl.explain(calls)().observed
+    assert sum(len(c.breaks) for c in seen.captures) > 1
+    ((told, _),) = distinct_breaks(seen.captures)
+    assert "containers.py" in told.where and "cannot be multiplied" in told.why
+
+
 def test_variables_of_a_long_head_are_none_and_take_no_time():
     head = (
         "def f(\n    " + ", ".join([f"a_long_name_of_an_input_{i}" for i in range(12)]) + "\n):\n"
