@@ -210,7 +210,8 @@ BREAKS: dict[tuple, list] = {}  # (id, what, where) -> [count, reason]
 def readable(text: str, line: int) -> str:
     """Guards' names with the values that a piece after a break took over from the stack, which
     have none in the source. `line`: of the break."""
-    return re.sub(r"(?<!\w)\.stack\d+", f"(what line {line} computed)", text)
+    told = f"(what line {line} computed)"
+    return re.sub(r"\(\.stack\d+\)|(?<!\w)\.stack\d+", told, text)
 
 
 def explain_failure(guard: Guard, seen: Any, line: int = 0) -> str:

@@ -151,7 +151,7 @@ function drawShort() {
   else add("Compiled lines", run.captures.length || run.functions.length ? "none of them" : "none: nothing was compiled in this run. torch.compile(model) or --mode compile does it.");
   const why = [...breaks, ...skipped], captured = run.captures.length > 0;
   if (captured && !why.length) add("Not compiled", "nothing: each capture took its function whole.");
-  else if (why.length) add("Not compiled", list(why.map(b => [placeButton(b.where), " ", b.what + (b.count > 1 ? b.ended ? ` (it ended ${b.count} captures)` : ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8));
+  else if (why.length) add("Not compiled", list(why.map(b => [placeButton(b.where), b.via && b.via.length ? [" (called from ", b.via.map(l => [placeButton(l), " "]).flat().slice(0, -1), ")"] : "", " ", b.what + (b.count > 1 ? b.ended ? ` (it ended ${b.count} captures)` : ` (${b.count} times)` : ""), ": ", b.why, b.hint ? ". " + b.hint : ""]), 8));
   const eager = run.lines;
   if (eager.length && compiled.length) add("One at a time", "outside compiled functions, operators ran from ", some(ranges(eager.map(r => r.where)), FEW));
   const again = recompiles();

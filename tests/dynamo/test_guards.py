@@ -186,6 +186,11 @@ def test_a_mode_that_changed_is_told_at_the_call_and_a_models_inputs_by_their_na
     assert "autocast was off, now to bfloat16" in whys
 
 
+def test_what_a_piece_took_over_stands_in_one_bracket():
+    assert convert.readable("type(.stack0) is float", 8) == "type(what line 8 computed) is float"
+    assert convert.readable(".stack1.shape[0]", 8) == "(what line 8 computed).shape[0]"
+
+
 def test_recompile_limit():
     def fn(a, text):
         return a, len(text)
