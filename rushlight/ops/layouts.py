@@ -94,29 +94,31 @@ class Layout:
 
     def view(self, shape):
         """The same elements in another shape, or None where that needs a copy."""
+        shape = tuple(shape)
         if any(n == 0 for n in self.shape):
-            return replace(self, shape=tuple(shape), strides=dense(shape, self.dtype).strides)
-        groups = []                                     # innermost first: [stride, size] of one contiguous block
-        for n, s in zip(reversed(self.shape), reversed(self.strides)):
-            if n == 1:
+            same = len(shape) == self.rank and all(m == n for m, n in zip(shape, self.shape))
+            return self if same else replace(self, shape=shape, strides=dense(shape, self.dtype).strides)
+        # As csrc/rt/views.cpp does, strides of dims of size 1 and all: other rules read those (is_channels_last).
+        blocks, size = [], 1                            # innermost first: (stride, size) of dims that continue one another
+        step = self.strides[-1] if self.rank else 1
+        for d in reversed(range(self.rank)):
+            size = size * self.shape[d]
+            if d and (self.shape[d - 1] == 1 or self.strides[d - 1] == size * step):
                 continue
-            if groups and s == groups[-1][0] * groups[-1][1]:
-                groups[-1][1] = groups[-1][1] * n
-            else:
-                groups.append([s, n])
-        strides, groups = [], iter(groups)
-        step, left = next(groups, (1, 1))
-        for n in reversed(shape):
-            if n == 1:
-                strides.append(step)
-                continue
-            if left == 1:
-                step, left = next(groups, (1, 1))
-            if not left % n == 0:
+            blocks.append((step, size))
+            if d:
+                step, size = self.strides[d - 1], 1
+        strides, d = [1] * len(shape), len(shape) - 1
+        for step, left in blocks or [(1, 1)]:           # each is cut up exactly by new dims
+            while d >= 0 and (shape[d] == 1 or not left == 1):
+                if not left % shape[d] == 0:
+                    return None
+                strides[d] = step
+                step, left = step * shape[d], left // shape[d]
+                d -= 1
+            if not left == 1:
                 return None
-            strides.append(step)
-            step, left = step * n, left // n
-        return replace(self, shape=tuple(shape), strides=tuple(reversed(strides)))
+        return replace(self, shape=shape, strides=tuple(strides))
 
 
 def dense(shape, dtype, order=None, device="cpu"):

@@ -125,7 +125,7 @@ class Step:
 
     def gradients(self, grads: tuple) -> tuple:
         call = self.call
-        grads = tuple(g if g.is_contiguous() else g.contiguous() for g in grads)  # as compiled for
+        grads = tuple(map(in_c_order, grads))  # as compiled for
         if _core.is_grad_enabled():
             return self.on_tape(grads)
         if call.backward is None:
@@ -143,6 +143,21 @@ class Step:
         if call.again is None:
             call.again = call.make_again()
         return call.again(*(x for x, _ in self.inputs), *grads, *self.numbers)
+
+
+def in_c_order(g: Any) -> Any:
+    """The cotangent with C order's strides, of dims of size 1 too: rules of layouts read those."""
+    if not g.is_contiguous():
+        return g.contiguous()
+    shape = g.shape
+    if 1 not in shape:
+        return g
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n or 1
+    strides.reverse()
+    return g if g.stride() == tuple(strides) else g.as_strided(shape, strides, g.storage_offset())
 
 
 __all__ = ["Recorded", "Roles"]

@@ -106,3 +106,21 @@ def test_a_whole_slice_is_a_tensor_of_its_own():
     for f in (lambda x: (x[:], x[...]), rl.compile(lambda x: (x[:], x[...]))):
         for view in f(x):
             assert view is not x and view._base is x and view.data_ptr() == x.data_ptr()
+
+
+def test_cotangents_lie_as_compiled_for_along_dims_of_size_one():
+    """A convolution that leaves one pixel gets a cotangent that is contiguous, and whose strides
+    are as well those of channels last: its backward's layouts are C order's."""
+    w, x = rl.randn(8, 8, 4, 4), rl.randn(1, 16, 8)
+
+    def function(x):
+        image = (x * 2).transpose(1, 2).reshape(1, 8, 4, 4)
+        return rl.nn.functional.conv2d(image.exp(), w, stride=4)
+
+    found = []
+    for f in (function, rl.compile(function)):
+        a = x.clone().requires_grad_()
+        y = f(a)
+        (y.permute(0, 2, 3, 1) * rl.arange(8.0)).sum().backward()
+        found.append(a.grad)
+    assert rl.allclose(*found, rtol=1e-4, atol=1e-4)

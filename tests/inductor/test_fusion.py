@@ -427,3 +427,17 @@ def test_equal_layers_are_compiled_once():
     functions = c.source.count('extern "C"')
     assert functions <= 4 and len(c.kernels) >= 23, (functions, len(c.kernels))
     same(c(*inputs), layers(*inputs), exact=False)
+
+
+def test_a_view_between_dims_of_size_one_lies_as_declared():
+    """A convolution's result lies as its operand does, asked of strides that walk nothing where
+    the operand is one pixel; the kernel behind it knows the strides that were declared."""
+    w = x(8, 8, 4, 4)
+
+    def fn(a, b):
+        image = a.transpose(1, 2).view(1, 8, 1, 1)  # its strides are those of channels last
+        pixels = F.conv_transpose2d(image, w, stride=4)
+        lines = pixels.view(1, 8, 16).transpose(1, 2) + b
+        return lines, (lines * b).sum((0, 1)), lines.sum((0, 1))
+
+    check(fn, x(1, 1, 8), x(1, 16, 8), kernels=1, calls=1, exact=False)
