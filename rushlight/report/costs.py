@@ -59,7 +59,6 @@ def costs(calls: Calls, captures: Sequence[Capture]) -> list[Cost]:
     """Of Rushlight's own calls."""
     everything = calls.everything
     steps = {g.label: g.steps for c in captures for g in c.graphs}
-    used_gpu = bool(calls.device_times.by)
     rows: dict[tuple[str, str, bool], Cost] = {}
     parts: dict[tuple[str, str, bool, str], CostPart] = {}
     alike: dict[Any, list[tuple[CostPart, int]]] = {}  # row and layouts -> calls of the same work
@@ -69,7 +68,7 @@ def costs(calls: Calls, captures: Sequence[Capture]) -> list[Cost]:
             continue
         graph, step, line = _place(call, everything)
         name = call.operator if generated else call.ran
-        host = used_gpu and not call.device_ns
+        host = everything.on_host(call)
         key = (graph if generated else "", name, host)
         how = GENERATED if generated else KERNEL if call.route == "kernel" else ROUTINE
         row = rows.setdefault(key, Cost(name, how, host))

@@ -253,7 +253,8 @@ def _why_not(
     if "gpu" not in run.devices and run.facts.get("gpu", None) is False:
         return "device.no_gpu", "Nothing ran on a GPU: no NVIDIA driver was found here."
     phrase = documented.phrase("device", needed[1])
-    if "gpu" in run.devices and any(c.host for c in _costs(run)):
+    worked = (c for c in run.calls if c.route in ("kernel", "library"))
+    if "gpu" in run.devices and any(map(run.calls.on_host, worked)):
         kernels = "kernels that ran on the CPU stand behind the GPU's in the table of kernels"
         return "path.device_not_used", f"Part of the path on {phrase}; {kernels}."
     return "path.device_not_used", f"No tensor of this run was on {phrase}."

@@ -146,8 +146,8 @@ def _call_of(call: Call, everything: Calls, nth: Mapping[int, str]) -> str:
 
 def _gives_work(call: Call, everything: Calls) -> bool:
     """Not what ran on the CPU, in a run whose times of a GPU are known."""
-    on_cpu = bool(everything.device_times.by) and not call.device_ns
-    return call.kind == "read" or (call.route in ("kernel", "library") and not on_cpu)
+    worked = call.route in ("kernel", "library") and not everything.on_host(call)
+    return call.kind == "read" or worked
 
 
 def device_work(calls: Calls) -> tuple[list[dict[str, Any]], int]:

@@ -135,6 +135,10 @@ class Calls(list[Call]):
         """Where Python read numbers of a tensor: item, tolist, float(), a condition."""
         return [call for call in self.everything if call.kind == "read"]
 
+    def on_host(self, call: Call) -> bool:
+        """It ran on the CPU, in a run whose times of a GPU are known."""
+        return bool(self.device_times.by) and not call.device_ns
+
     @cached_property
     def inside(self) -> Calls:
         """The operators and kernels that compiled graphs called."""
